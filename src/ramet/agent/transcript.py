@@ -1,0 +1,73 @@
+"""What one node has been given and has said, append-only."""
+
+from __future__ import annotations
+
+from ramet.errors import EngineError
+from ramet.render import Renderer
+from ramet.types import Completion, Message, Node, Piece, Prompt
+
+
+class Transcript:
+    """A node's context window. `size` is exact in token ids, an upper bound in text."""
+
+    def __init__(self, node: Node, renderer: Renderer, tree_id: str) -> None:
+        self.node = node
+        self.renderer = renderer
+        self.size = 0
+        self._tree_id = tree_id
+        self._messages: list[Message] = []
+        self._ids: list[int] = []
+
+    def open(self, system: str, user: str) -> None:
+        """Begin with the system prompt and the goal."""
+        self._messages += [Message("system", system), Message("user", user)]
+        self._give(self.renderer.open(system, user))
+
+    def reply(self, user: str) -> Piece:
+        """How a message would look if it came next. Changes nothing."""
+        return self.renderer.reply(user, after=self.node.pieces[-1])
+
+    def give(self, user: str) -> None:
+        self._messages.append(Message("user", user))
+        self._give(self.reply(user))
+
+    def say(self, completion: Completion) -> str:
+        """Record what the node sampled; returns it as text."""
+        if self.renderer.exact:
+            if len(completion.token_ids) != completion.num_tokens:
+                raise EngineError("the engine was asked for token ids and returned none for its completion")
+            text = self.renderer.decode(completion.token_ids)
+        else:
+            text = completion.text
+        piece = Piece(
+            sampled=True,
+            text=text,
+            token_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+            policy_version=completion.policy_version,
+        )
+        self.node.pieces.append(piece)
+        self._messages.append(Message("assistant", text))
+        self._ids += completion.token_ids
+        if self.renderer.exact or completion.prompt_tokens is None:
+            self.size += completion.num_tokens
+        else:  # the server has counted: the upper bound gives way to the truth
+            self.size = completion.prompt_tokens + completion.num_tokens
+        return text
+
+    def prompt(self, *, closing: bool) -> Prompt:
+        node = self.node
+        return Prompt(
+            messages=tuple(self._messages),
+            ids=tuple(self._ids) if self.renderer.exact else None,
+            node_id=f"{self._tree_id}/{node.index}",
+            goal=node.goal,
+            depth=node.depth,
+            turn=len(node.turns),
+            closing=closing,
+        )
+
+    def _give(self, piece: Piece) -> None:
+        self.node.pieces.append(piece)
+        self._ids += piece.token_ids
+        self.size += self.renderer.size(piece)

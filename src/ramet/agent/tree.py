@@ -1,0 +1,192 @@
+"""A tree: one root, everything its nodes share, and the public `run`."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import uuid
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import lru_cache
+from typing import Any
+
+import anyio
+
+from ramet.agent.dialects import make_dialect
+from ramet.agent.node import NodeRun
+from ramet.agent.words import WHY
+from ramet.budget import Budget
+from ramet.errors import ConfigError, EngineError
+from ramet.interfaces import Dialect, Engine, HostFunction, World
+from ramet.types import Completion, Meter, Node, Piece, Prompt, Stop, Task, Tree
+
+
+class TaskWorld:
+    """A world with nothing in it but the task's texts."""
+
+    def __init__(self, task: Task) -> None:
+        self.context: Mapping[str, str] = task.context
+        self.functions: Mapping[str, HostFunction] = {}
+
+
+class TreeRun:
+    """One tree being run. `tree` can be looked at any time; after a cancellation it holds what there is.
+
+    Example:
+        run = TreeRun("What is 2 + 2?", engine=engine, budget=Budget())
+        await run.run()
+        run.tree.answer
+    """
+
+    def __init__(
+        self,
+        task: Task | str,
+        *,
+        engine: Engine,
+        budget: Budget | None = None,
+        dialect: Dialect | str = "tools",
+        world: World | None = None,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        show_budget: bool = False,
+    ) -> None:
+        task = Task(question=task) if isinstance(task, str) else task
+        self.engine = engine
+        self.budget = budget or Budget()
+        self.dialect = make_dialect(dialect) if isinstance(dialect, str) else dialect
+        self.world: World = world or TaskWorld(task)
+        self.show_budget = show_budget
+        self.tree = Tree(id=uuid.uuid4().hex[:12], task=task, budget=self.budget, dialect=self.dialect.name)
+        self.ledger = self.budget.ledger()
+        self._temperature = temperature
+        self._seed = seed
+        self._began: float | None = None
+        self._systems: dict[tuple[bool, bool], str] = {}
+        self.closing_size = self._closing_size()
+
+    async def run(self) -> Tree:
+        """Run to the end. An engine that fails the root raises `EngineError`, with the tree attached."""
+        async with AsyncExitStack() as stack:
+            if hasattr(self.dialect, "__aenter__"):
+                opened: Any = self.dialect
+                await stack.enter_async_context(opened)
+            root = self._root()
+            try:
+                await root.run()
+            finally:
+                self.tree.seconds = self.now()
+        if self.ledger.open:
+            raise AssertionError(f"{self.ledger.open} loans were never settled")
+        if root.node.stop is Stop.ERROR:
+            error = EngineError(root.node.error or "the engine failed")
+            error.tree = self.tree
+            raise error
+        return self.tree
+
+    def _root(self) -> NodeRun:
+        self._began = anyio.current_time()
+        budget, task = self.budget, self.tree.task
+        seconds = math.inf if budget.seconds is None else budget.seconds
+        node = Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=budget.tokens)
+        root = NodeRun(self, node, self.ledger, deadline=self._began + seconds, context=self.world.context)
+        root.open()
+        if root.smallest_window > budget.context:
+            bound = "" if self.engine.renderer.exact else " (an upper bound: give a tokenizer for the exact number)"
+            raise ConfigError(
+                f"the task needs a window of {root.smallest_window:,} tokens{bound}; budget.context is {budget.context:,}"
+            )
+        if self.ledger.money is not None and self.ledger.money < root.smallest_money:
+            raise ConfigError(f"budget.money of ${budget.money:g} does not pay for one turn and an answer")
+        self.tree.nodes.append(node)
+        return root
+
+    # What nodes share.
+
+    async def sample(self, prompt: Prompt, *, max_tokens: int, seed: int | None, meter: Meter) -> Completion:
+        return await self.engine.sample(
+            prompt,
+            max_tokens=max_tokens,
+            stop=self.dialect.stop,
+            temperature=self._temperature,
+            seed=seed,
+            meter=meter,
+        )
+
+    def now(self) -> float:
+        """Seconds since the tree began."""
+        return 0.0 if self._began is None else anyio.current_time() - self._began
+
+    def system(self, *, child: bool, depth: int) -> str:
+        """The system prompt: the same text, and so the same cached prefix, for all nodes alike."""
+        may_delegate = depth > 0
+        key = (child, may_delegate)
+        if key not in self._systems:
+            self._systems[key] = self.dialect.system(
+                functions=self.world.functions, may_delegate=may_delegate, child=child
+            )
+        return self._systems[key]
+
+    def left(self, run: NodeRun) -> str:
+        """What a node may still spend, in words it can plan with."""
+        ledger, budget = run.ledger, self.budget
+        parts = [f"{ledger.tokens:,} tokens", f"{budget.turns - len(run.node.turns)} turns"]
+        if ledger.depth > 0:
+            parts.append(f"{ledger.nodes} clones")
+            parts.append(f"{ledger.depth} levels")
+        if run.deadline < math.inf:
+            parts.append(f"{max(0.0, run.deadline - anyio.current_time()):.0f} seconds")
+        return f"You have left: {', '.join(parts)}."
+
+    def seed_for(self, path: tuple[int, ...], turn: int) -> int | None:
+        """A seed that depends on the place in the tree, not on which sibling came first."""
+        if self._seed is None:
+            return None
+        digest = hashlib.blake2b(repr((self._seed, path, turn)).encode(), digest_size=4).digest()
+        return int.from_bytes(digest, "big") >> 1
+
+    def _closing_size(self) -> int:
+        """Room that the call for a final answer takes at most, in tokens."""
+        renderer = self.engine.renderer
+        before = Piece(sampled=True, text="")  # without an end-of-turn token: the longer case
+        words = [self.dialect.closing(why) for why in WHY]
+        if self.show_budget:
+            most = "You have left: " + ", ".join(
+                ["1,000,000 tokens", "100 turns", "10,000 clones", "100 levels", "1 s"]
+            )
+            words = [f"{most}\n\n{text}" for text in words]
+        return _largest(renderer, before, tuple(words))
+
+
+@lru_cache(maxsize=64)
+def _largest(renderer: Any, before: Piece, words: tuple[str, ...]) -> int:
+    return max(renderer.size(renderer.reply(text, after=before)) for text in words)
+
+
+async def run(
+    task: Task | str,
+    *,
+    engine: Engine,
+    budget: Budget | None = None,
+    dialect: Dialect | str = "tools",
+    world: World | None = None,
+    temperature: float = 1.0,
+    seed: int | None = None,
+    show_budget: bool = False,
+) -> Tree:
+    """Run a tree of clones on a task, within a budget that holds.
+
+    Example:
+        tree = await ramet.run("What is 2 + 2?", engine=engine, budget=ramet.Budget(tokens=4000, nodes=16, depth=3))
+        print(tree.answer)
+    """
+    tree_run = TreeRun(
+        task,
+        engine=engine,
+        budget=budget,
+        dialect=dialect,
+        world=world,
+        temperature=temperature,
+        seed=seed,
+        show_budget=show_budget,
+    )
+    return await tree_run.run()

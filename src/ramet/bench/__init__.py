@@ -1,0 +1,1 @@
+"""Speed measurements, each beside its peers in the same run."""

@@ -1,0 +1,261 @@
+"""Budgets that hold.
+
+A `Budget` is what the user asks for. A `Ledger` is what one subtree may still spend. Three rules keep the real
+spend at or below the budget, whatever the model does and however siblings interleave:
+
+1. Pay first. A node reserves its cap before it samples and gets change back afterwards. A sample that is cancelled
+   is settled for what it was *allowed* to produce: the ledger never trusts what nobody counted.
+2. Children spend borrowed money. A loan leaves the parent's ledger before the child starts; what is left returns.
+3. Nobody computes "limit minus spent": that number is stale the moment two siblings read it.
+
+Every number is an integer (money in trillionths of a dollar), so nothing is lost to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from types import TracebackType
+
+from ramet.errors import BudgetExhausted, ConfigError
+
+PICO = 10**12  # money is counted in trillionths of a dollar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Dollars per million tokens.
+
+    Example:
+        Prices(prompt=0.15, cached=0.075, generated=0.6)
+    """
+
+    prompt: float = 0.0
+    cached: float | None = None  # None: cached prompt tokens cost as much as others
+    generated: float = 0.0
+
+    def __post_init__(self) -> None:
+        for price in (self.prompt, self.cached, self.generated):
+            if price is not None and not 0 <= price < 1e6:
+                raise ConfigError(f"prices are dollars per million tokens, 0 or more; got {price}")
+
+    @property
+    def per_prompt_token(self) -> int:
+        return round(self.prompt * PICO / 1e6)
+
+    @property
+    def per_cached_token(self) -> int:
+        price = self.prompt if self.cached is None else self.cached
+        return round(price * PICO / 1e6)
+
+    @property
+    def per_generated_token(self) -> int:
+        return round(self.generated * PICO / 1e6)
+
+    def cost(self, *, prompt: int, cached: int, generated: int) -> int:
+        """What a finished call cost, in trillionths of a dollar."""
+        return (
+            (prompt - cached) * self.per_prompt_token
+            + cached * self.per_cached_token
+            + generated * self.per_generated_token
+        )
+
+    def worst(self, *, prompt: int, generated: int) -> int:
+        """The most a call can cost: no cache hit, every allowed token generated."""
+        dearest = max(self.per_prompt_token, self.per_cached_token)
+        return prompt * dearest + generated * self.per_generated_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits of one tree. None of them is ever exceeded.
+
+    Example:
+        Budget(tokens=4000, nodes=16, depth=3, seconds=60)
+    """
+
+    tokens: int = 4000  # generated tokens of the whole tree
+    nodes: int = 16  # agents in the tree, the root included
+    depth: int = 3  # levels below the root
+    seconds: float | None = None  # wall clock of the whole tree
+    children: int = 8  # clones started by one call
+    turns: int = 10  # completions per node, the final answer included
+    node_tokens: int | None = None  # generated tokens per node
+    context: int = 8192  # window per node: prompt and generated tokens together
+    result_bytes: int = 2048  # text returned to a parent, per child
+    output_bytes: int = 8192  # text shown to a node by one function call or code cell
+    reserve: int | None = None  # tokens each node keeps back for its answer; None: from `tokens`
+    money: float | None = None  # dollars for the whole tree
+    prices: Prices = field(default_factory=Prices)
+
+    def __post_init__(self) -> None:
+        least = {"depth": 0, "result_bytes": 32, "output_bytes": 32}
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if limit.name in ("seconds", "money", "prices") or value is None:
+                continue
+            floor = least.get(limit.name, 1)
+            if isinstance(value, bool) or not isinstance(value, int) or value < floor:
+                raise ConfigError(f"budget.{limit.name} is a whole number from {floor} up; got {value!r}")
+        for name in ("seconds", "money"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ConfigError(f"budget.{name} is a number above 0, or left out; got {value!r}")
+        if self.money is not None and self.prices.worst(prompt=1, generated=1) == 0:
+            raise ConfigError("budget.money needs prices: set prices.prompt and prices.generated")
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens a node keeps back so that it can always speak once more."""
+        return self.reserve or min(256, max(8, self.tokens // 40))
+
+    @property
+    def smallest_grant(self) -> int:
+        """A child with less could not think one turn and then answer: it is refused."""
+        return 2 * self.answer_tokens
+
+    def ledger(self) -> Ledger:
+        """The root's ledger. The root itself is the first node paid for."""
+        money = None if self.money is None else int(self.money * PICO)
+        return Ledger(tokens=self.tokens, nodes=self.nodes - 1, depth=self.depth, money=money)
+
+
+@dataclass(slots=True, kw_only=True)
+class Hold:
+    """Tokens and money set aside for one call. Left unsettled, all of it is spent.
+
+    Use as a context manager, so that cancellation cannot leave it open.
+    """
+
+    ledger: Ledger
+    tokens: int
+    money: int
+    settled: bool = False
+
+    def settle(self, *, tokens: int, money: int = 0) -> None:
+        """Pay what was used and give the change back."""
+        if self.settled:
+            raise AssertionError("a hold is settled once")
+        if not 0 <= tokens <= self.tokens or not 0 <= money <= self.money:
+            raise AssertionError(f"settled for {tokens} tokens, {money} money; held {self.tokens}, {self.money}")
+        self.settled = True
+        self.ledger.close_hold(tokens=self.tokens - tokens, money=self.money - money)
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.settled:
+            self.settle(tokens=self.tokens, money=self.money)
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """What one subtree may still spend.
+
+    Example:
+        ledger = Ledger(tokens=100, nodes=4, depth=2)
+        with ledger.hold(tokens=60) as hold:   # ledger.tokens == 40
+            hold.settle(tokens=25)             # ledger.tokens == 75
+        loan = ledger.lend(tokens=50, nodes=1) # ledger.tokens == 25, ledger.nodes == 3
+        loan.repay()                           # ledger.tokens == 75, ledger.nodes == 3: the child was a node
+    """
+
+    tokens: int
+    nodes: int = 0
+    depth: int = 0
+    money: int | None = None
+    lender: Ledger | None = None
+    open: int = 0  # holds and loans not yet settled
+    repaid: bool = False
+
+    def hold(self, *, tokens: int, money: int = 0) -> Hold:
+        """Set aside, or refuse and change nothing. An empty purchase is refused too."""
+        self._take(tokens=tokens, nodes=0, money=money)
+        return Hold(ledger=self, tokens=tokens, money=money)
+
+    def lend(self, *, tokens: int, nodes: int, money: int = 0) -> Ledger:
+        """Split off a child's ledger. One of the nodes is the child itself, and is spent here."""
+        if self.depth < 1 or nodes < 1:
+            raise BudgetExhausted(f"no room for a child: depth {self.depth}, {nodes} nodes")
+        self._take(tokens=tokens, nodes=nodes, money=money)
+        return Ledger(
+            tokens=tokens,
+            nodes=nodes - 1,
+            depth=self.depth - 1,
+            money=None if self.money is None else money,
+            lender=self,
+        )
+
+    def repay(self, *, started: bool = True) -> None:
+        """Give the lender what is left; a child that never started is no node. Safe to call again.
+
+        A debtor with debtors of its own cannot repay.
+        """
+        if self.repaid or self.lender is None:
+            return
+        if self.open:
+            raise AssertionError(f"repaid with {self.open} holds or loans open")
+        self.repaid = True
+        self.lender.open -= 1
+        self.lender.tokens += self.tokens
+        self.lender.nodes += self.nodes + (0 if started else 1)
+        if self.lender.money is not None:
+            self.lender.money += self.money or 0
+        self.tokens = self.nodes = 0
+
+    def close_hold(self, *, tokens: int, money: int) -> None:
+        """Take back the change of a hold."""
+        self.open -= 1
+        self.tokens += tokens
+        if self.money is not None:
+            self.money += money
+
+    def _take(self, *, tokens: int, nodes: int, money: int) -> None:
+        short = tokens > self.tokens or nodes > self.nodes
+        if self.money is not None and money > self.money:
+            short = True
+        # Without the last test a penniless tree could buy nothing for nothing, for ever.
+        if short or min(tokens, nodes, money) < 0 or tokens < 1:
+            raise BudgetExhausted(
+                f"asked for {tokens} tokens and {nodes} nodes, have {self.tokens} tokens and {self.nodes} nodes"
+            )
+        self.open += 1
+        self.tokens -= tokens
+        self.nodes -= nodes
+        if self.money is not None:
+            self.money -= money
+
+
+def shares(lendable: int, asked: Sequence[int | None], *, least: int) -> list[int]:
+    """Split `lendable` tokens over children: what each asked for, clipped; equal shares where nothing was asked.
+
+    The parent counts as one more sharer while that leaves everybody `least`. A share below `least` is 0: refused.
+    When not all can have `least`, the first ones get it: a few children that can answer beat many that cannot.
+
+    Example:
+        shares(900, [None, None], least=100)      # [300, 300]
+        shares(900, [600, 600], least=100)        # [450, 450]
+        shares(900, [5000, None], least=100)      # [800, 100]
+        shares(250, [None] * 4, least=100)        # [125, 125, 0, 0]
+    """
+    granted = [0] * len(asked)
+    wanting = [i for i, tokens in enumerate(asked) if tokens is None or tokens >= least]
+    while wanting:
+        total = sum(asked[i] or 0 for i in wanting)
+        unnamed = sum(1 for i in wanting if asked[i] is None)
+        # A child that names a huge number cannot starve its siblings.
+        for_named = min(total, lendable - unnamed * least)
+        rest = lendable - for_named
+        equal = rest // (unnamed + 1)
+        if unnamed and equal < least:
+            equal = rest // unnamed
+        for i in wanting:
+            tokens = asked[i]
+            granted[i] = equal if tokens is None else tokens * for_named // total
+        if min(granted[i] for i in wanting) >= least:
+            return granted
+        granted[wanting.pop()] = 0
+    return granted

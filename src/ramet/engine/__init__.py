@@ -1,0 +1,1 @@
+"""Engines: tokens in, tokens and log-probs out."""

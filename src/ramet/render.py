@@ -1,0 +1,138 @@
+"""From messages to what the engine sees, append-only.
+
+A node's context grows by pieces: an opening (system prompt and goal), then in turn what it sampled and what came back.
+Nothing is ever rendered again, so what a node saw is exactly the concatenation of its pieces, and the ids that are
+trained on are the ids that were sampled. Templates that rewrite history (dropping old thoughts, say) cannot do so here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from ramet.types import Piece
+
+# A chat template wraps each message in a few control tokens; servers that hide them get this much room per message.
+HIDDEN_TOKENS_PER_MESSAGE = 16
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back. `control` text may hold special tokens; other text never becomes one."""
+
+    def encode(self, text: str, *, control: bool) -> Sequence[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class Renderer(Protocol):
+    """Turns messages into pieces. One per engine."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether pieces carry token ids, and sizes are therefore exact rather than upper bounds."""
+        ...
+
+    def open(self, system: str, user: str) -> Piece: ...
+    def reply(self, user: str, *, after: Piece) -> Piece: ...
+    def size(self, piece: Piece) -> int: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatFormat:
+    """The text a chat template puts around messages.
+
+    Example (ChatML):
+        ChatFormat(before_system="<|im_start|>system\\n", before_user="<|im_end|>\\n<|im_start|>user\\n",
+                   before_assistant="<|im_end|>\\n<|im_start|>assistant\\n",
+                   after_assistant="<|im_end|>\\n<|im_start|>user\\n")
+    """
+
+    before_system: str
+    before_user: str  # between system and first user message
+    before_assistant: str  # between a user message and the model's turn
+    after_assistant: str  # between the model's turn and the next user message; starts with the end-of-turn token
+    folds_system: bool = False  # the template has no system role: the system prompt opens the first user message
+
+
+CHATML = ChatFormat(
+    before_system="<|im_start|>system\n",
+    before_user="<|im_end|>\n<|im_start|>user\n",
+    before_assistant="<|im_end|>\n<|im_start|>assistant\n",
+    after_assistant="<|im_end|>\n<|im_start|>user\n",
+)
+
+
+class TokenRenderer:
+    """Pieces as token ids, for engines that take ids."""
+
+    exact = True
+
+    def __init__(self, tokenizer: Tokenizer, chat: ChatFormat = CHATML) -> None:
+        self.tokenizer = tokenizer
+        self.chat = chat
+        self._control = lru_cache(maxsize=64)(lambda text: tuple(tokenizer.encode(text, control=True)))
+        # System prompts and closing words come again for every node.
+        self._content = lru_cache(maxsize=256)(lambda text: tuple(tokenizer.encode(text, control=False)))
+
+    @property
+    def end_of_turn(self) -> int | None:
+        """The id with which the model ends its turn."""
+        ids = self._control(self.chat.after_assistant)
+        return ids[0] if ids else None
+
+    def open(self, system: str, user: str) -> Piece:
+        chat = self.chat
+        parts = [(chat.before_system, True), (system, False)]
+        parts += [("\n\n", False) if chat.folds_system else (chat.before_user, True)]
+        parts += [(user, False), (chat.before_assistant, True)]
+        return self._piece(parts)
+
+    def reply(self, user: str, *, after: Piece) -> Piece:
+        piece = self._piece([(self.chat.after_assistant, True), (user, False), (self.chat.before_assistant, True)])
+        if after.token_ids and after.token_ids[-1] == self.end_of_turn:
+            # The model wrote the end-of-turn token itself: it is not given a second time.
+            return Piece(sampled=False, text=piece.text, token_ids=piece.token_ids[1:])
+        return piece
+
+    def size(self, piece: Piece) -> int:
+        return len(piece.token_ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        if ids and ids[-1] == self.end_of_turn:
+            ids = ids[:-1]
+        return self.tokenizer.decode(ids)
+
+    def _piece(self, parts: Sequence[tuple[str, bool]]) -> Piece:
+        ids: list[int] = []
+        for text, control in parts:
+            if control:
+                ids += self._control(text)
+            elif len(text) > 4000:  # long texts are handed over once: not worth a place in the cache
+                ids += self.tokenizer.encode(text, control=False)
+            else:
+                ids += self._content(text)
+        return Piece(sampled=False, text="".join(text for text, _ in parts), token_ids=tuple(ids))
+
+
+class TextRenderer:
+    """Pieces as plain text, for servers that keep their tokenizer to themselves.
+
+    Sizes are upper bounds (a token is at least one byte) until the server reports its own count.
+    """
+
+    exact = False
+
+    def open(self, system: str, user: str) -> Piece:
+        return Piece(sampled=False, text=f"{system}\n\n{user}")
+
+    def reply(self, user: str, *, after: Piece) -> Piece:
+        del after
+        return Piece(sampled=False, text=user)
+
+    def size(self, piece: Piece) -> int:
+        return len(piece.text.encode()) + 2 * HIDDEN_TOKENS_PER_MESSAGE
+
+    def decode(self, ids: Sequence[int]) -> str:
+        raise TypeError("a text renderer has no token ids to decode")
