@@ -113,9 +113,12 @@ def _render(template: str, messages: list[dict[str, str]], tokens: dict[str, str
         raise TemplateError(message)
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=_extensions())
-    environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
-    environment.globals["raise_exception"] = refuse
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+
+    def to_json(value: Any, **options: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, **options)
+
+    environment.filters["tojson"] = to_json
+    cast(dict[str, Any], environment.globals).update(raise_exception=refuse, strftime_now=datetime.now().strftime)
     try:
         text = environment.from_string(template).render(messages=messages, add_generation_prompt=True, **tokens)
     except (TemplateError, TypeError):

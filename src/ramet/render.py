@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 from ramet.types import Piece
@@ -72,14 +72,13 @@ class TokenRenderer:
     def __init__(self, tokenizer: Tokenizer, chat: ChatFormat = CHATML) -> None:
         self.tokenizer = tokenizer
         self.chat = chat
-        self._control = lru_cache(maxsize=64)(lambda text: tuple(tokenizer.encode(text, control=True)))
         # System prompts and closing words come again for every node.
-        self._content = lru_cache(maxsize=256)(lambda text: tuple(tokenizer.encode(text, control=False)))
+        self._encode = lru_cache(maxsize=512)(self._encode_once)
 
-    @property
+    @cached_property
     def end_of_turn(self) -> int | None:
         """The id with which the model ends its turn."""
-        ids = self._control(self.chat.after_assistant)
+        ids = self._encode_once(self.chat.after_assistant, True)
         return ids[0] if ids else None
 
     def open(self, system: str, user: str) -> Piece:
@@ -104,15 +103,14 @@ class TokenRenderer:
             ids = ids[:-1]
         return self.tokenizer.decode(ids)
 
+    def _encode_once(self, text: str, control: bool) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, control=control))
+
     def _piece(self, parts: Sequence[tuple[str, bool]]) -> Piece:
         ids: list[int] = []
         for text, control in parts:
-            if control:
-                ids += self._control(text)
-            elif len(text) > 4000:  # long texts are handed over once: not worth a place in the cache
-                ids += self.tokenizer.encode(text, control=False)
-            else:
-                ids += self._content(text)
+            # Long texts are handed over once: not worth a place in the cache.
+            ids += self._encode_once(text, control) if len(text) > 4000 else self._encode(text, control)
         return Piece(sampled=False, text="".join(text for text, _ in parts), token_ids=tuple(ids))
 
 

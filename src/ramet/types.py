@@ -71,7 +71,7 @@ class Completion:
     text: str
     token_ids: tuple[int, ...] = ()  # empty when the server returns none: such a tree can run but not train
     logprobs: tuple[float, ...] = ()  # same length as token_ids, or empty
-    num_tokens: int
+    num_tokens: int  # what was generated and is paid for; some servers keep the end-of-turn token to themselves
     finish: Literal["stop", "length"]
     prompt_tokens: int | None = None  # as counted by the server
     cached_tokens: int = 0

@@ -6,23 +6,43 @@ money, window, turns or time come to their end it is asked once more, out of its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 
+from ramet.agent.limits import Limits
 from ramet.agent.transcript import Transcript
 from ramet.agent.words import cut
 from ramet.budget import Ledger
 from ramet.errors import EngineError, EngineInterrupted
 from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result
-from ramet.types import Completion, Meter, Node, Refusal, State, Stop, Turn
+from ramet.types import Completion, Meter, Node, Piece, Refusal, State, Stop, Turn
 
 if TYPE_CHECKING:
     from ramet.agent.tree import TreeRun
 
 TRIES = 3  # calls that may break off in the middle before the node gives up
 TIME_RESERVE = 0.1  # share of a node's time kept back for its answer
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """A turn about to be taken: the message that opens it, and how much may be said."""
+
+    message: str
+    piece: Piece | None
+    size: int  # of the window, with the message
+    closing: Stop | None
+    cap: int = 0
+
+
+def _until(deadline: float) -> AbstractContextManager[object]:
+    """A scope that ends at the deadline; none at all, which is cheaper, when there is no deadline."""
+    return anyio.CancelScope(deadline=deadline) if deadline < math.inf else nullcontext()
 
 
 class NodeRun:
@@ -48,6 +68,7 @@ class NodeRun:
         self.text = text
         self.returns = returns
         self.transcript = Transcript(node, tree.engine.renderer, tree.tree.id)
+        self.limits = Limits(tree.budget, ledger, node, closing_size=tree.closing_size)
         self.closing: Stop | None = None
         self.clock = 0  # tokens on the longest chain of dependent work so far
         self.num_children = 0
@@ -101,28 +122,17 @@ class NodeRun:
             user = f"{user}\n\n{tree.left(self)}"
         self.transcript.open(tree.system(child=self.node.parent is not None, depth=self.ledger.depth), user)
 
-    @property
-    def smallest_window(self) -> int:
-        """Tokens of context it needs to think one turn and then answer."""
-        return self.transcript.size + self.tree.closing_size + 2 * self.reserve
-
-    @property
-    def smallest_money(self) -> int:
-        """What that costs at most."""
-        size, tail, kept = self.transcript.size, self.tree.closing_size, self.reserve
-        worst = self.tree.budget.prices.worst
-        return worst(prompt=size, generated=kept) + worst(prompt=size + kept + tail, generated=kept)
-
     async def run(self) -> None:
         """Until it has answered, or cannot any more. Only cancellation from outside leaves as an exception."""
         node = self.node
         node.started_s = self.tree.now()
-        self.soft = self.deadline - TIME_RESERVE * (self.deadline - anyio.current_time())
+        if self.deadline < math.inf:
+            self.soft = self.deadline - TIME_RESERVE * (self.deadline - self.tree.clock())
         try:
-            with anyio.CancelScope(deadline=self.deadline):
+            with _until(self.deadline):
                 why = await self._work()
                 if why is not None:
-                    await self._turn(why)
+                    await self._turn(self._last(why))
         except EngineError as error:
             node.stop, node.error = Stop.ERROR, str(error)
         finally:
@@ -130,45 +140,27 @@ class NodeRun:
 
     async def _work(self) -> Stop | None:
         """Turns until the node is done (None), or must be asked for its answer (why)."""
-        with anyio.CancelScope(deadline=self.soft):
+        with _until(self.soft):
             while self.node.stop is None:
-                why = self._why_close()
-                if why is not None:
-                    return why
-                await self._turn(None)
+                step = self._next()
+                if isinstance(step, Stop):
+                    return step
+                await self._turn(step)
             return None
         return Stop.DEADLINE
 
-    def _why_close(self) -> Stop | None:
-        """The limit that leaves room for nothing but the answer, if there is one."""
-        budget = self.tree.budget
-        turns = len(self.node.turns)
-        if turns and turns >= budget.turns - 1:
-            return Stop.TURNS
-        message = self._message(None)
-        cap, why = self._cap(self._size_with(message), closing=False)
-        if cap >= self.reserve:
-            return None
-        # Shorter results may still leave room for a turn of thinking.
-        room = self._room(closing=False) if why is Stop.CONTEXT and self._results else 0
-        return None if room > 0 and self._shrink(room, closing=None, floor=64) else why
-
-    async def _turn(self, closing: Stop | None) -> None:
+    async def _turn(self, step: Step) -> None:
         """Tell what came back, sample, act."""
-        node = self.node
-        self.closing = closing
+        node, closing = self.node, step.closing
         if closing is not None:
-            node.stop = closing
-            self._shrink(self._room(closing=True), closing=closing, floor=0)
-        message = self._message(closing)
-        cap, _ = self._cap(self._size_with(message), closing=closing is not None)
-        if cap < 1:
+            self.closing = node.stop = closing
+        if step.cap < 1:
             return
-        if message:
-            self.transcript.give(message)
+        if step.piece is not None:
+            self.transcript.give(step.message, step.piece)
         self._results = []
         started = self.tree.now()
-        completion = await self._sample(cap)
+        completion = await self._sample(step.cap)
         text = self.transcript.say(completion)
         turn = Turn(
             tokens=completion.num_tokens,
@@ -197,7 +189,7 @@ class NodeRun:
         """Whatever happened: a reason on the node, every loan settled."""
         node = self.node
         if node.stop is None:
-            late = anyio.current_time() >= self.deadline
+            late = self.tree.clock() >= self.deadline
             node.stop = Stop.DEADLINE if late else Stop.CANCELLED
         for child, loan in self.loans:
             if child.stop is None:  # admitted, and cancelled before it could start
@@ -215,7 +207,7 @@ class NodeRun:
             try:
                 return await self._pay_and_sample(cap)
             except EngineInterrupted:
-                cap, _ = self._cap(self.transcript.size, closing=self.closing is not None)
+                cap, _ = self.limits.cap(self.transcript.size, closing=self.closing is not None)
                 if attempt == TRIES or cap < 1:
                     raise
         raise AssertionError("unreachable")
@@ -268,67 +260,68 @@ class NodeRun:
     def _seed(self) -> int | None:
         return self.tree.seed_for(self.node.path, len(self.node.turns))
 
-    # How much fits.
-
-    @property
-    def reserve(self) -> int:
-        return min(self.tree.budget.answer_tokens, max(1, self.node.grant // 2))
-
-    def _cap(self, size: int, *, closing: bool) -> tuple[int, Stop]:
-        """The most tokens the next completion may have, with a prompt of `size`, and the limit that says so."""
-        budget, prices, kept = self.tree.budget, self.tree.budget.prices, 0 if closing else self.reserve
-        tail = 0 if closing else self.tree.closing_size
-        limits = [(self.ledger.tokens - kept, Stop.BUDGET), (budget.context - size - tail - kept, Stop.CONTEXT)]
-        if budget.node_tokens is not None:
-            limits.append((budget.node_tokens - self.node.usage.tokens - kept, Stop.BUDGET))
-        if self.ledger.money is not None:
-            # This call, and after it one more for the answer, whose prompt holds this one's output.
-            after = 0 if closing else prices.worst(prompt=size + tail, generated=kept)
-            left = self.ledger.money - prices.worst(prompt=size, generated=0) - after
-            each = prices.worst(prompt=0 if closing else 1, generated=1)
-            limits.append((left // each if each else (0 if left < 0 else self.ledger.tokens), Stop.BUDGET))
-        return min(limits, key=lambda limit: limit[0])
-
-    def _room(self, *, closing: bool) -> int:
-        """Tokens the next message may have, so that the turn after it still has its reserve."""
-        budget, prices = self.tree.budget, self.tree.budget.prices
-        kept = self.reserve if closing else 2 * self.reserve + self.tree.closing_size
-        room = budget.context - self.transcript.size - kept
-        if self.ledger.money is not None and prices.worst(prompt=1, generated=0):
-            left = self.ledger.money - prices.worst(prompt=self.transcript.size, generated=self.reserve)
-            room = min(room, left // prices.worst(prompt=1, generated=0))
-        return room
-
     # What the node is told.
 
-    def _message(self, closing: Stop | None) -> str:
-        """The one message between two turns: results, what is left, and the call to answer."""
-        parts = [self.tree.dialect.results(self._results)] if self._results else []
-        if self.tree.show_budget and (parts or closing):
-            parts.append(self.tree.left(self))
-        if closing is not None:
-            parts.append(self.tree.dialect.closing(closing))
-        return "\n\n".join(parts)
+    def _next(self) -> Step | Stop:
+        """The next ordinary turn, or the limit that leaves room for nothing but the answer."""
+        turns = len(self.node.turns)
+        if turns and turns >= self.tree.budget.turns - 1:
+            return Stop.TURNS
+        step = self._step(None)
+        cap, why = self.limits.cap(step.size, closing=False)
+        if cap < self.limits.reserve and why is Stop.CONTEXT and self._results:
+            # Shorter results may still leave room for a turn of thinking.
+            room = self.limits.room(self.transcript.size, closing=False)
+            step = self._fitting(room, closing=None, floor=64) or step
+            cap, why = self.limits.cap(step.size, closing=False)
+        step.cap = cap
+        return step if cap >= self.limits.reserve else why
 
-    def _size_with(self, message: str) -> int:
-        transcript = self.transcript
-        return transcript.size + (transcript.renderer.size(transcript.reply(message)) if message else 0)
-
-    def _shrink(self, room: int, *, closing: Stop | None, floor: int) -> bool:
-        """Shorten results, all alike, until the message fits. Says whether it does."""
-        whole, before = self._results, self.transcript.size
-        if self._size_with(self._message(closing)) - before <= room:
-            return True
-        low, high = floor, max((len(result.text.encode()) for result in whole), default=0)
-        while low < high:  # the longest that fits
-            middle = (low + high + 1) // 2
-            self._results = [Result(result.label, cut(result.text, middle)) for result in whole]
-            fits = self._size_with(self._message(closing)) - before <= room
-            low, high = (middle, high) if fits else (low, middle - 1)
-        self._results = [Result(result.label, cut(result.text, low)) for result in whole]
-        if self._size_with(self._message(closing)) - before <= room:
-            return True
-        self._results = [Result("note", f"{len(whole)} results do not fit here")] if closing else whole
-        if closing is not None and self._size_with(self._message(closing)) - before > room:
+    def _last(self, why: Stop) -> Step:
+        """The turn in which it answers, whatever it takes to make room for that."""
+        room = self.limits.room(self.transcript.size, closing=True)
+        step = self._fitting(room, closing=why, floor=0)
+        if step is None:
+            self._results = [Result("note", f"{len(self._results)} results do not fit here")]
+            step = self._fitting(room, closing=why, floor=0)
+        if step is None:
             self._results = []
-        return False
+            step = self._step(why)
+        step.cap, _ = self.limits.cap(step.size, closing=True)
+        return step
+
+    def _step(self, closing: Stop | None) -> Step:
+        """The one message between two turns: results, what is left, and the call to answer."""
+        tree, transcript = self.tree, self.transcript
+        parts = [tree.dialect.results(self._results)] if self._results else []
+        if tree.show_budget and (parts or closing):
+            parts.append(tree.left(self))
+        if closing is not None:
+            parts.append(tree.dialect.closing(closing))
+        if not parts:
+            return Step(message="", piece=None, size=transcript.size, closing=closing)
+        message = "\n\n".join(parts)
+        piece = transcript.reply(message)
+        size = transcript.size + transcript.renderer.size(piece)
+        return Step(message=message, piece=piece, size=size, closing=closing)
+
+    def _fitting(self, room: int, *, closing: Stop | None, floor: int) -> Step | None:
+        """The step with results shortened, all alike, as little as makes it fit. None when nothing does."""
+        whole, most = self._results, self.transcript.size + room
+
+        def shortened(limit: int) -> Step:
+            self._results = [Result(result.label, cut(result.text, limit)) for result in whole]
+            return self._step(closing)
+
+        step = self._step(closing)
+        if step.size <= most:
+            return step
+        low, high = floor, max((len(result.text.encode()) for result in whole), default=0)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if shortened(middle).size <= most else (low, middle - 1)
+        step = shortened(low)
+        if step.size <= most:
+            return step
+        self._results = whole
+        return None

@@ -50,7 +50,7 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Where a cell stands after some running: waiting (`parked`), finished with a value, failed, or simply at its end."""
+    """Where a cell stands after running: waiting (`parked`), finished with a value, failed, or simply at its end."""
 
     parked: bytes | None = None
     pending: tuple[int, ...] = ()
@@ -203,6 +203,7 @@ class Interpreter:
             finally:
                 borrowed.kill()
 
+        step = Step()
         async with anyio.create_task_group() as group:
             group.start_soon(watch)
             step = await anyio.to_thread.run_sync(self._advance, begin, borrowed, limiter=self.sandbox.limiter)

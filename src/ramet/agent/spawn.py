@@ -176,7 +176,7 @@ def _lendable_money(parent: NodeRun) -> int:
     if parent.ledger.money is None:
         return 0
     prompt = parent.transcript.size + parent.tree.closing_size
-    kept = parent.tree.budget.prices.worst(prompt=prompt, generated=parent.reserve)
+    kept = parent.tree.budget.prices.worst(prompt=prompt, generated=parent.limits.reserve)
     return max(0, parent.ledger.money - kept)
 
 
@@ -207,9 +207,10 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
 
 
 def _does_not_fit(child: NodeRun) -> str | None:
-    window, needed = child.tree.budget.context, child.smallest_window
+    window, size = child.tree.budget.context, child.transcript.size
+    needed = child.limits.smallest_window(size)
     if needed > window:
         return f"its goal and context need {needed:,} tokens, a window holds {window:,}: hand over less"
-    if child.ledger.money is not None and child.ledger.money < child.smallest_money:
+    if child.ledger.money is not None and child.ledger.money < child.limits.smallest_money(size):
         return "not enough money is left for another clone"
     return None

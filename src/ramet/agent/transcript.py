@@ -27,15 +27,16 @@ class Transcript:
         """How a message would look if it came next. Changes nothing."""
         return self.renderer.reply(user, after=self.node.pieces[-1])
 
-    def give(self, user: str) -> None:
+    def give(self, user: str, piece: Piece) -> None:
+        """Append a message, rendered before by `reply`."""
         self._messages.append(Message("user", user))
-        self._give(self.reply(user))
+        self._give(piece)
 
     def say(self, completion: Completion) -> str:
         """Record what the node sampled; returns it as text."""
         if self.renderer.exact:
-            if len(completion.token_ids) != completion.num_tokens:
-                raise EngineError("the engine was asked for token ids and returned none for its completion")
+            if not completion.token_ids and completion.text:
+                raise EngineError("the engine was given token ids and returned none for its completion")
             text = self.renderer.decode(completion.token_ids)
         else:
             text = completion.text
@@ -49,7 +50,9 @@ class Transcript:
         self.node.pieces.append(piece)
         self._messages.append(Message("assistant", text))
         self._ids += completion.token_ids
-        if self.renderer.exact or completion.prompt_tokens is None:
+        if self.renderer.exact:
+            self.size += len(completion.token_ids)
+        elif completion.prompt_tokens is None:
             self.size += completion.num_tokens
         else:  # the server has counted: the upper bound gives way to the truth
             self.size = completion.prompt_tokens + completion.num_tokens

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import lru_cache
 from typing import Any
 
 import anyio
+import sniffio
 
 from ramet.agent.dialects import make_dialect
 from ramet.agent.node import NodeRun
@@ -61,6 +63,7 @@ class TreeRun:
         self._temperature = temperature
         self._seed = seed
         self._began: float | None = None
+        self.clock: Callable[[], float] = anyio.current_time
         self._systems: dict[tuple[bool, bool], str] = {}
         self.closing_size = self._closing_size()
 
@@ -84,18 +87,20 @@ class TreeRun:
         return self.tree
 
     def _root(self) -> NodeRun:
-        self._began = anyio.current_time()
+        self.clock = _clock()
+        self._began = self.clock()
         budget, task = self.budget, self.tree.task
         seconds = math.inf if budget.seconds is None else budget.seconds
         node = Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=budget.tokens)
         root = NodeRun(self, node, self.ledger, deadline=self._began + seconds, context=self.world.context)
         root.open()
-        if root.smallest_window > budget.context:
+        needed = root.limits.smallest_window(root.transcript.size)
+        if needed > budget.context:
             bound = "" if self.engine.renderer.exact else " (an upper bound: give a tokenizer for the exact number)"
             raise ConfigError(
-                f"the task needs a window of {root.smallest_window:,} tokens{bound}; budget.context is {budget.context:,}"
+                f"the task needs a window of {needed:,} tokens{bound}; budget.context is {budget.context:,}"
             )
-        if self.ledger.money is not None and self.ledger.money < root.smallest_money:
+        if self.ledger.money is not None and self.ledger.money < root.limits.smallest_money(root.transcript.size):
             raise ConfigError(f"budget.money of ${budget.money:g} does not pay for one turn and an answer")
         self.tree.nodes.append(node)
         return root
@@ -114,7 +119,7 @@ class TreeRun:
 
     def now(self) -> float:
         """Seconds since the tree began."""
-        return 0.0 if self._began is None else anyio.current_time() - self._began
+        return 0.0 if self._began is None else self.clock() - self._began
 
     def system(self, *, child: bool, depth: int) -> str:
         """The system prompt: the same text, and so the same cached prefix, for all nodes alike."""
@@ -134,7 +139,7 @@ class TreeRun:
             parts.append(f"{ledger.nodes} clones")
             parts.append(f"{ledger.depth} levels")
         if run.deadline < math.inf:
-            parts.append(f"{max(0.0, run.deadline - anyio.current_time()):.0f} seconds")
+            parts.append(f"{max(0.0, run.deadline - self.clock()):.0f} seconds")
         return f"You have left: {', '.join(parts)}."
 
     def seed_for(self, path: tuple[int, ...], turn: int) -> int | None:
@@ -155,6 +160,13 @@ class TreeRun:
             )
             words = [f"{most}\n\n{text}" for text in words]
         return _largest(renderer, before, tuple(words))
+
+
+def _clock() -> Callable[[], float]:
+    """The event loop's clock, found once: nodes look at it often."""
+    if sniffio.current_async_library() == "asyncio":
+        return asyncio.get_running_loop().time
+    return anyio.current_time
 
 
 @lru_cache(maxsize=64)

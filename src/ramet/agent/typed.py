@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -52,7 +50,7 @@ def _build(node: ast.expr) -> Any:
         case ast.Constant(value=None):
             return None
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return reduce(or_, [_build(left), _build(right)])
+            return _build(left) | _build(right)
         case ast.Subscript(value=ast.Name(id=name), slice=inner) if name in ("list", "dict", "tuple", "set"):
             arguments = inner.elts if isinstance(inner, ast.Tuple) else [inner]
             return NAMES[name][tuple(_build(argument) for argument in arguments)]

@@ -1,4 +1,4 @@
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 """The same scripted agent tree in four other frameworks, to compare overhead per agent node.
 
 Every node above the last level takes two model turns (delegate to `fanout` children, then add
@@ -12,6 +12,7 @@ import contextlib
 import importlib.metadata
 import json
 import operator
+import pathlib
 import re
 import resource
 import sys
@@ -297,7 +298,10 @@ PEERS: dict[str, Callable[[int, int], None]] = {n: partial(_run_tree, n) for n i
 
 
 def _peak_mb() -> float:
-    """Return the highest resident size of this process so far, in MiB (Linux counts in KiB)."""
+    """Return the most memory this process has held, in MiB; `getrusage` would count its parent's."""
+    status = pathlib.Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 

@@ -23,7 +23,7 @@ WORD = re.compile(r"<\|\w+\|>|\s?\w+|\s?[^\w\s]+|\s+")
 class Reply:
     """What a script answers when plain text is not enough.
 
-    `seconds` pass before it is complete; its tokens appear evenly over that time. With `fault` the call breaks off there.
+    `seconds` pass before it is complete; its tokens appear evenly over that time. With `fault` it breaks off then.
     """
 
     text: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -52,24 +51,29 @@ def cell_in(text: str) -> str | None:
 
 
 class PythonDialect:
-    """The `python` dialect. Give it a `Sandbox` to share workers between trees; else it keeps two of its own."""
+    """The `python` dialect. Give it an open `Sandbox` to share workers between trees; else each tree has two."""
 
     name = "python"
     stop = (CLOSE,)
 
     def __init__(self, sandbox: Sandbox | None = None) -> None:
+        self._given = sandbox
         self._sandbox = sandbox
-        self._own = AsyncExitStack()
+        self._users = 0
 
     async def __aenter__(self) -> Self:
+        self._users += 1
         if self._sandbox is None:
-            self._sandbox = await self._own.enter_async_context(Sandbox())
+            self._sandbox = await Sandbox().__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._own.aclose()
+        self._users -= 1
+        if not self._users and self._sandbox is not None and self._given is None:
+            sandbox, self._sandbox = self._sandbox, None
+            await sandbox.__aexit__(None, None, None)
 
     def system(self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool) -> str:
         tools = [load("python_delegate")] if may_delegate else []
@@ -94,7 +98,7 @@ class PythonDialect:
         return "\n".join(f"[{result.label}]\n{result.text}" for result in results)
 
     def closing(self, why: Stop) -> str:
-        return f"{WHY[why]} End now, from what you have: one short cell that calls finish(value), or just the answer as text."
+        return f"{WHY[why]} End now, from what you have: one short cell with finish(value), or just the answer as text."
 
     def session(self, host: Host) -> PythonSession:
         if self._sandbox is None:
@@ -166,6 +170,7 @@ class PythonSession:
         self._cells += 1
         answers = Answers()
         notes: list[Result] = []
+        step = Step()
         async with anyio.create_task_group() as group:
             step = await self.interpreter.start(code)
             while step.parked is not None:
@@ -179,7 +184,7 @@ class PythonSession:
 
     def _serve(self, step: Step, group: TaskGroup, answers: Answers, notes: list[Result]) -> None:
         """Start every call that is new. Children are admitted together, before any of them starts."""
-        calls = [self.interpreter.calls[i] for i in step.pending if i not in answers.begun]
+        calls = [self.interpreter.calls[i] for i in sorted(step.pending) if i not in answers.begun]
         answers.begun.update(call.id for call in calls)
         children = [call for call in calls if call.name == "delegate"]
         asked: list[HostCall] = []

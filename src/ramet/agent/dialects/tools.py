@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -88,9 +89,9 @@ def parse_requests(arguments: Mapping[str, Any], *, call: int) -> list[Request]:
 
     A goal is a text, or an object with `goal` and its own `context` and `tokens`.
     """
-    goals = arguments.get("goals", arguments.get("goal"))
+    goals: object = arguments.get("goals", arguments.get("goal"))
     if isinstance(goals, (str, dict)):
-        goals = [goals]
+        goals = [cast(object, goals)]
     if not isinstance(goals, list) or not goals:
         raise MalformedAction('delegate needs goals, a list of texts: {"goals": ["...", "..."]}')
     entries = cast(list[object], goals)
@@ -175,21 +176,26 @@ class ToolsSession:
         outcome = Outcome(repairs=sum(isinstance(call, Call) and call.repaired for call in calls))
         slots: list[list[Result]] = [[] for _ in calls]
         requests: list[tuple[int, Request]] = []
-        async with anyio.create_task_group() as group:
-            for number, call in enumerate(calls):
-                try:
-                    if isinstance(call, MalformedAction):
-                        raise call
-                    if call.name == "delegate":
-                        requests += [(number, request) for request in parse_requests(call.arguments, call=number)]
-                        slots[number] += _ignored(call)
-                    else:
-                        function = self._function(call)
-                        group.start_soon(self._call, function, call, slots[number], outcome)
-                except ModelFault as fault:
-                    outcome.faults += 1
-                    slots[number].append(Result(call.name if isinstance(call, Call) else "tool_call", str(fault)))
-            reports = await self.host.run_all([request for _, request in requests]) if requests else []
+        reports: list[Report] = []
+        functions: list[tuple[int, Call, HostFunction]] = []
+        for number, call in enumerate(calls):
+            try:
+                if isinstance(call, MalformedAction):
+                    raise call
+                if call.name == "delegate":
+                    requests += [(number, request) for request in parse_requests(call.arguments, call=number)]
+                    slots[number] += _ignored(call)
+                else:
+                    functions.append((number, call, self._function(call)))
+            except ModelFault as fault:
+                outcome.faults += 1
+                slots[number].append(Result(call.name if isinstance(call, Call) else "tool_call", str(fault)))
+        async with anyio.create_task_group() if functions else nullcontext() as group:
+            for number, call, function in functions:
+                if group is not None:
+                    group.start_soon(self._call, function, call, slots[number], outcome)
+            if requests:
+                reports = await self.host.run_all([request for _, request in requests])
         for ordinal, ((number, _), report) in enumerate(zip(requests, reports, strict=True), start=1):
             slots[number].append(self._result(report, ordinal))
             outcome.faults += report.stop is None

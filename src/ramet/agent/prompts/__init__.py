@@ -9,4 +9,4 @@ from importlib.resources import files
 @cache
 def load(name: str) -> str:
     """The text of one prompt file."""
-    return files(__package__).joinpath(f"{name}.txt").read_text(encoding="utf-8").strip()
+    return files("ramet.agent.prompts").joinpath(f"{name}.txt").read_text(encoding="utf-8").strip()

@@ -1,0 +1,170 @@
+"""The `ramet` command. Each verb parses its words and calls one function; heavy imports wait until then."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from ramet.errors import RametError
+
+app = typer.Typer(
+    help="Run language models that split their work among clones of themselves, under budgets that hold.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+bench_app = typer.Typer(help="Measure speed, beside other frameworks in the same run.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+
+# Base of every complaint about flags. A typer with its own click and one with the real click have it in the same place.
+CliError = cast(type[Exception], typer.BadParameter.__mro__[2])
+
+RunPath = Annotated[Path, typer.Argument(help="A run directory, like runs/what-is-the-capital")]
+Json = Annotated[bool, typer.Option("--json", help="Print facts for machines instead of tables.")]
+
+
+def main() -> None:
+    """Entry point: every foreseeable mistake is one line and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except CliError as error:
+        message = cast(typer.BadParameter, error).format_message()
+        code = _fail(" ".join(message.split()) or "see ramet --help")
+    except RametError as error:
+        code = _fail(str(error))
+    except BrokenPipeError:
+        code = 0
+    except (KeyboardInterrupt, typer.Abort):
+        code = _fail("interrupted", code=130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, *, code: int = 2) -> int:
+    sys.stderr.write(f"ramet: {message}\n")
+    return code
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import ramet
+
+        typer.echo(f"ramet {ramet.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(  # pyright: ignore[reportUnusedFunction]
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def run(
+    question: Annotated[str, typer.Argument(help="What to ask.")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Any other setting, like budget.turns=4.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
+    engine: Annotated[str | None, typer.Option(help="http: any OpenAI-compatible server.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Its address, like http://127.0.0.1:8000/v1.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar=["RAMET_API_KEY", "OPENAI_API_KEY"], help="Never stored.", show_envvar=True)
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2: exact token ids.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Generated tokens of the whole tree.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Agents in the tree, the root included.")] = None,
+    depth: Annotated[int | None, typer.Option(help="Levels below the root.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Wall clock of the whole tree.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="How the model writes actions: tools or python.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For servers that take one.")] = None,
+    show_budget: Annotated[bool, typer.Option(help="Tell the model what it has left.")] = False,
+    runs: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
+    json: Json = False,
+) -> None:
+    """Answer QUESTION with a tree of clones, shown live, within a budget that holds.
+
+    Example: ramet run "Compare Rome and Oslo" --model my-model --tokens 4000 --nodes 16 --depth 3 --seconds 60
+    """
+    from ramet import commands
+    from ramet.config import RunConfig, load
+
+    flags = {
+        "engine.kind": engine,
+        "engine.base_url": base_url,
+        "engine.model": model,
+        "engine.tokenizer": tokenizer,
+        "budget.tokens": tokens,
+        "budget.nodes": nodes,
+        "budget.depth": depth,
+        "budget.seconds": seconds,
+        "dialect": dialect,
+        "temperature": temperature,
+        "seed": seed,
+        "show_budget": show_budget or None,
+        "question": question,
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
+    commands.run(
+        load(RunConfig, file=config, words=settings or [], flags=given), api_key=api_key, runs=runs, as_json=json
+    )
+
+
+@app.command()
+def show(
+    run: RunPath,
+    tree: Annotated[str | None, typer.Option(help="Only the tree whose id starts so.")] = None,
+    node: Annotated[int | None, typer.Option(help="Everything this node was given and said.")] = None,
+    json: Json = False,
+) -> None:
+    """Draw the trees of a RUN directory, or print one node's whole context."""
+    from ramet import commands
+
+    commands.show(run, tree_id=tree, node=node, as_json=json)
+
+
+@app.command()
+def sql(run: RunPath, query: Annotated[str, typer.Argument(help="SQL, read by DuckDB.")], json: Json = False) -> None:
+    """Ask a RUN directory in SQL: nodes (a row a node), trees (a row a tree), metrics.
+
+    Example: ramet sql runs/my-run "select depth, count(*), avg(tokens) from nodes group by depth"
+    """
+    from ramet import commands
+
+    commands.sql(run, query, as_json=json)
+
+
+@app.command()
+def demo(
+    runs: Annotated[Path, typer.Option(help="Where the run directory goes.")] = Path("runs"),
+    pace: Annotated[float, typer.Option(help="Seconds per scripted second; 0 does not wait.")] = 1.0,
+) -> None:
+    """Run a scripted tree (no model needed): delegation, parallel clones, a refused grant, a partial answer."""
+    from ramet.demo import demo as run_demo
+
+    run_demo(runs, pace=pace)
+
+
+@bench_app.command("runtime")
+def bench_runtime(
+    fanout: Annotated[int, typer.Option(min=1, max=64, help="Children per node.")] = 4,
+    depth: Annotated[int, typer.Option(min=1, max=12, help="Levels below the root.")] = 4,
+    open_nodes: Annotated[int, typer.Option(min=0, help="Also hold this many nodes open at once.")] = 5000,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs each; the best counts.")] = 5,
+    python: Annotated[
+        Path | None, typer.Option(help="Another Python that has the peers installed (rlms, openai-agents, ...).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Overhead per node of running a tree, beside rlms, openai-agents, langgraph and smolagents where importable."""
+    from ramet.bench.runtime import bench
+
+    bench(fanout=fanout, depth=depth, open_nodes=open_nodes, repeat=repeat, python=python, as_json=json)

@@ -1,0 +1,169 @@
+"""What the commands do. `cli.py` parses and calls one of these."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anyio
+from rich.console import Console
+
+from ramet.agent.tree import TreeRun
+from ramet.config import RunConfig
+from ramet.engine.http import HttpEngine
+from ramet.errors import ConfigError, EngineError, StoreError
+from ramet.interfaces import Engine
+from ramet.live import summary, watch
+from ramet.store import RunDir, query, read_trees
+from ramet.types import Node, Tree
+
+out = Console(highlight=False, soft_wrap=True)
+
+
+def run(config: RunConfig, *, api_key: str | None, runs: Path, as_json: bool) -> None:
+    """One question, one tree."""
+    engine = make_engine(config, api_key=api_key)
+    anyio.run(_run, config, engine, runs, as_json)
+
+
+def make_engine(config: RunConfig, *, api_key: str | None) -> HttpEngine:
+    wanted = config.engine
+    if not wanted.model:
+        raise ConfigError("which model? give --model NAME (the server's /v1/models lists them)")
+    if not config.question.strip():
+        raise ConfigError("the question is empty")
+    return HttpEngine(
+        wanted.base_url,
+        model=wanted.model,
+        api_key=api_key,
+        tokenizer=wanted.tokenizer,
+        concurrency=wanted.concurrency,
+        tries=wanted.tries,
+        stall_s=wanted.stall_s,
+    )
+
+
+async def _run(config: RunConfig, engine: HttpEngine, runs: Path, as_json: bool) -> None:
+    async with engine:
+        tree_run = tree_run_of(config, engine)
+        await engine.check()  # before anything is written
+        run_dir = RunDir.create(runs, config.question, config=config)
+        await run_and_store(tree_run, run_dir, as_json=as_json)
+
+
+def tree_run_of(config: RunConfig, engine: Engine) -> TreeRun:
+    return TreeRun(
+        config.question,
+        engine=engine,
+        budget=config.budget,
+        dialect=config.dialect,
+        temperature=config.temperature,
+        seed=config.seed,
+        show_budget=config.show_budget,
+    )
+
+
+async def run_and_store(tree_run: TreeRun, run_dir: RunDir, *, as_json: bool) -> None:
+    """Run, show and keep the tree. An interrupted one is kept as far as it got."""
+    try:
+        if as_json or not out.is_terminal:
+            await tree_run.run()
+        else:
+            await watch(tree_run, out)
+    except EngineError as error:
+        raise EngineError(f"{error} · the tree so far: {run_dir.path}") from error
+    finally:
+        if tree_run.tree.nodes:
+            run_dir.write([tree_run.tree])
+    if as_json:
+        print_json(tree_facts(tree_run.tree) | {"run": str(run_dir.path)})
+    else:
+        out.print(summary(tree_run.tree, width=out.width))
+        out.print(f"{run_dir.path}  (ramet show {run_dir.path})", style="dim")
+
+
+def show(path: Path, *, tree_id: str | None, node: int | None, as_json: bool) -> None:
+    """A run's trees; with a node, everything that node was given and said."""
+    trees = [tree for tree in read_trees(path) if tree_id is None or tree.id.startswith(tree_id)]
+    if not trees:
+        if tree_id is not None:
+            raise StoreError(f"{path} has no tree {tree_id!r}")
+        out.print(f"{path} has no finished tree yet")
+        return
+    if node is not None:
+        return _show_node(trees[0], node, as_json=as_json)
+    if as_json:
+        return print_json([tree_facts(tree) for tree in trees])
+    for tree in trees:
+        if len(trees) > 1:
+            out.print(f"tree {tree.id}", style="bold")
+        out.print(summary(tree, width=out.width))
+        if len(trees) > 1:
+            out.print()
+    return None
+
+
+def _show_node(tree: Tree, index: int, *, as_json: bool) -> None:
+    if not 0 <= index < len(tree.nodes):
+        raise StoreError(f"tree {tree.id} has nodes 0 to {len(tree.nodes) - 1}, not {index}")
+    node = tree.nodes[index]
+    if as_json:
+        return print_json(node_facts(node) | {"pieces": [asdict(piece) for piece in node.pieces]})
+    for piece in node.pieces:
+        out.rule("said" if piece.sampled else "given", style="green" if piece.sampled else "dim")
+        out.print(piece.text, markup=False)
+    out.rule(f"{node.stop}" + (f": {node.error}" if node.error else ""))
+    return None
+
+
+def sql(path: Path, text: str, *, as_json: bool) -> None:
+    """SQL over a run."""
+    names, rows = query(path, text)
+    if as_json:
+        return print_json([dict(zip(names, row, strict=True)) for row in rows])
+    from rich.table import Table
+
+    table = Table(*names)
+    for row in rows:
+        table.add_row(*["" if value is None else str(value) for value in row])
+    out.print(table)
+    return None
+
+
+def tree_facts(tree: Tree) -> dict[str, Any]:
+    """A tree for machines: everything but the token ids."""
+    usage = asdict(tree.usage) | {"dollars": tree.usage.dollars}
+    return {
+        "id": tree.id,
+        "question": tree.task.question,
+        "answer": tree.answer,
+        "stop": tree.root.stop,
+        "seconds": tree.seconds,
+        "usage": usage,
+        "budget": asdict(tree.budget),
+        "nodes": [node_facts(node) for node in tree.nodes],
+    }
+
+
+def node_facts(node: Node) -> dict[str, Any]:
+    return {
+        "index": node.index,
+        "parent": node.parent,
+        "depth": node.depth,
+        "goal": node.goal,
+        "grant": node.grant,
+        "stop": node.stop,
+        "answer": node.answer,
+        "error": node.error,
+        "started_s": node.started_s,
+        "ended_s": node.ended_s,
+        "usage": asdict(node.usage),
+        "turns": [asdict(turn) for turn in node.turns],
+    }
+
+
+def print_json(facts: object) -> None:
+    sys.stdout.write(json.dumps(facts, ensure_ascii=False, indent=1, default=str) + "\n")

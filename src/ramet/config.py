@@ -1,0 +1,142 @@
+"""Knobs: frozen dataclasses, filled from a TOML file and `key=value` words. An unknown key names the nearest one.
+
+Example:
+    load(RunConfig, file="run.toml", words=["budget.tokens=2000", "dialect=python"])
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast, get_type_hints
+
+from ramet.budget import Budget
+from ramet.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Which model answers."""
+
+    kind: Literal["http"] = "http"
+    base_url: str = "http://127.0.0.1:8000/v1"
+    model: str = ""
+    tokenizer: str | None = None  # a folder with tokenizer.json, a .gguf file, or smollm2: exact token ids
+    concurrency: int = 64
+    tries: int = 5
+    stall_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One tree on one question."""
+
+    question: str = ""
+    dialect: str = "tools"
+    temperature: float = 0.7
+    seed: int | None = None
+    show_budget: bool = False  # the model is told what it has left
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    budget: Budget = field(default_factory=Budget)
+
+
+def load(
+    kind: type[T],
+    *,
+    file: Path | str | None = None,
+    words: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+) -> T:
+    """The defaults, then the file, then the words, then the flags (`{"budget.tokens": 2000}`)."""
+    settings: dict[str, Any] = {} if file is None else _read(Path(file))
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{word!r} is not a setting: write key=value, like budget.tokens=2000")
+        _set(settings, key.strip(), _value(text.strip()))
+    for key, value in (flags or {}).items():
+        _set(settings, key, value)
+    return build(kind, settings)
+
+
+def build(kind: type[T], settings: Mapping[str, Any], *, inside: str = "") -> T:
+    """A dataclass from plain settings; nested tables become nested dataclasses."""
+    known = {knob.name for knob in fields(cast(Any, kind))}
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key not in known:
+            raise ConfigError(_unknown(inside + key, [inside + name for name in known]))
+        values[key] = _fit(hints[key], value, key=inside + key)
+    return kind(**values)
+
+
+def _fit(wanted: Any, value: Any, *, key: str) -> Any:
+    if is_dataclass(wanted):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{key} is a table of settings, not {value!r}")
+        return build(cast(type[Any], wanted), cast(dict[str, Any], value), inside=f"{key}.")
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(wanted).validate_python(value, strict=not isinstance(value, int))
+    except ValidationError as error:
+        raise ConfigError(f"{key}: {error.errors()[0]['msg'].lower()}; got {value!r}") from None
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    near = get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    return f"unknown setting {key!r}: {hint}"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+
+
+def _set(settings: dict[str, Any], key: str, value: Any) -> None:
+    *tables, last = key.split(".")
+    for table in tables:
+        settings = settings.setdefault(table, {})
+        if not isinstance(settings, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"{key}: {table} is a value, not a table")
+    settings[last] = value
+
+
+def _value(text: str) -> Any:
+    """`4000`, `0.5`, `true`, `[1, 2]` as TOML reads them; anything else is a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def to_toml(settings: Any) -> str:
+    """A dataclass as a TOML file. Values that are None are left out: absent means the default."""
+    lines: list[str] = []
+    tables: list[str] = []
+
+    def write(record: Any, name: str, into: list[str]) -> None:
+        for knob in fields(record):
+            value = getattr(record, knob.name)
+            if is_dataclass(value):
+                below = [f"\n[{name}{knob.name}]"]
+                write(value, f"{name}{knob.name}.", below)
+                tables.append("\n".join(below))
+            elif value is not None:
+                into.append(f"{knob.name} = {json.dumps(value, ensure_ascii=False)}")
+
+    write(settings, "", lines)
+    # Inner tables were finished first; TOML wants the outer one before them, and does not mind the order otherwise.
+    return "\n".join([*lines, *sorted(tables)]) + "\n"

@@ -1,0 +1,253 @@
+"""Any OpenAI-compatible server: vLLM, SGLang, llama.cpp, hosted ones.
+
+With a tokenizer the engine speaks token ids both ways (`/completions`), and its trees can be trained on. Without one it
+sends messages (`/chat/completions`) and gets text: such trees run, but cannot train.
+
+Answers are streamed, so that tokens are counted while they appear and a cancelled node's request ends on the server.
+Failures before the first token are retried here. A stream that breaks off later is the node's to pay for and to repeat.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.lowlevel
+import httpx
+
+from ramet.engine.wire import Collected, events, problem
+from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
+from ramet.render import Renderer, TextRenderer
+from ramet.types import Completion, Meter, Prompt
+
+PASSING = {408, 425, 429, 500, 502, 503, 504, 529}  # worth another attempt
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0
+
+
+class HttpEngine:
+    """A model behind an OpenAI-compatible server.
+
+    Example:
+        HttpEngine("http://127.0.0.1:8000/v1", model="Qwen/Qwen3-4B", tokenizer="path/to/model")
+
+    `tokenizer` is what `ramet.chat.load_renderer` takes. `concurrency` bounds requests in flight, `tries` attempts per
+    request, `stall_s` the silence after which a request counts as broken. `extra` goes into every request body.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        model: str,
+        api_key: str | None = None,
+        tokenizer: str | Path | Renderer | None = None,
+        concurrency: int = 64,
+        tries: int = 5,
+        stall_s: float = 120.0,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.base_url = _checked(base_url)
+        self.model = model
+        self.tries = tries
+        self.renderer = _renderer(tokenizer)
+        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._timeout = httpx.Timeout(stall_s, connect=min(10.0, stall_s))
+        self._extra = dict(extra or {})
+        self._slots = anyio.CapacityLimiter(concurrency)
+        self._client: httpx.AsyncClient | None = None
+        self._loop: object = None
+        self._jitter = random.Random()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close connections. The engine can be used again afterwards."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def models(self) -> list[str]:
+        """The models the server offers: one request, no retry. Raises `EngineError` when it cannot be reached."""
+        try:
+            async with self._sending():
+                response = await self._open().get(f"{self.base_url}/models", headers=self._headers)
+        except EngineBusy as error:
+            raise EngineError(str(error)) from error
+        if response.status_code != 200:
+            raise self._refused(response.status_code, response.headers, response.text)
+        try:
+            return [str(entry["id"]) for entry in response.json()["data"]]
+        except (ValueError, KeyError, TypeError):
+            raise EngineError(f"{self.base_url} does not answer like an OpenAI-compatible server") from None
+
+    async def check(self) -> None:
+        """Fail now, with a clear reason, rather than in the middle of a tree."""
+        offered = await self.models()
+        if offered and self.model not in offered:
+            raise EngineError(_unknown_model(self.base_url, self.model, offered))
+
+    async def sample(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        temperature: float = 1.0,
+        seed: int | None = None,
+        meter: Meter | None = None,
+    ) -> Completion:
+        meter = meter or Meter()
+        path, body = self._request(prompt, max_tokens=max_tokens, stop=stop, temperature=temperature, seed=seed)
+        for attempt in range(1, self.tries + 1):
+            try:
+                async with self._slots:
+                    collected = await self._attempt(path, body, prompt, meter)
+                return collected.completion(max_tokens=max_tokens, exact=self.renderer.exact)
+            except EngineBusy as busy:
+                if meter.tokens:
+                    raise EngineInterrupted(f"{busy} after {meter.tokens} tokens") from busy
+                await self._back_off(busy, attempt)
+        raise AssertionError("unreachable")
+
+    def _request(
+        self, prompt: Prompt, *, max_tokens: int, stop: Sequence[str], temperature: float, seed: int | None
+    ) -> tuple[str, dict[str, Any]]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if stop:
+            body["stop"] = list(stop)
+        if seed is not None:
+            body["seed"] = seed
+        if prompt.ids is None:
+            body["messages"] = [{"role": message.role, "content": message.content} for message in prompt.messages]
+            return "chat/completions", body | self._extra
+        body |= {"prompt": list(prompt.ids), "logprobs": 1, "return_token_ids": True}
+        return "completions", body | self._extra
+
+    async def _attempt(self, path: str, body: dict[str, Any], prompt: Prompt, meter: Meter) -> Collected:
+        """One request. What may pass raises `EngineBusy`, what will not `EngineError`."""
+        collected = Collected(meter)
+        headers = {**self._headers, "X-Request-Id": prompt.node_id or "ramet"}
+        url = f"{self.base_url}/{path}"
+        async with self._sending(), self._open().stream("POST", url, json=body, headers=headers) as response:
+            if response.status_code != 200:
+                await response.aread()
+                if response.status_code == 404:
+                    raise EngineError(await self._not_found(response.text))
+                raise self._refused(response.status_code, response.headers, response.text)
+            async for event in events(response):
+                collected.add(event)
+        if collected.finish is None:
+            raise EngineBusy("the answer broke off before its end")
+        return collected
+
+    @asynccontextmanager
+    async def _sending(self) -> AsyncGenerator[None]:
+        """Network trouble as one of our errors."""
+        try:
+            yield
+        except httpx.TimeoutException:
+            raise EngineBusy(f"{self.base_url} was silent for too long") from None
+        except httpx.ConnectError as error:
+            raise EngineBusy(f"cannot reach {self.base_url}: {_reason(error)}") from None
+        except httpx.TransportError as error:
+            raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}") from None
+
+    async def _back_off(self, busy: EngineBusy, attempt: int) -> None:
+        """Wait before the next attempt, or give up: no attempts left, or no time left to wait."""
+        if attempt >= self.tries:
+            raise EngineError(f"{busy} (tried {attempt} times)") from busy
+        growing = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * self._jitter.uniform(0.5, 1.0)
+        wait = growing if busy.retry_after_s is None else busy.retry_after_s + self._jitter.uniform(0.0, FIRST_WAIT_S)
+        left = anyio.current_effective_deadline() - anyio.current_time()
+        if wait >= left:
+            raise EngineError(f"{busy} (the next attempt in {wait:.1f} s would miss the deadline)") from busy
+        await anyio.sleep(wait)
+
+    def _refused(self, status: int, headers: Mapping[str, str], text: str) -> EngineError:
+        said = problem(text)
+        if status in PASSING:
+            return EngineBusy(f"{self.base_url} answered {status}: {said}", retry_after_s=_retry_after(headers))
+        if status in (401, 403):
+            given = "the API key was not accepted" if self._headers else "an API key is needed"
+            return EngineError(f"{self.base_url} answered {status}: {given} ({said})")
+        return EngineError(f"{self.base_url} answered {status}: {said}")
+
+    async def _not_found(self, text: str) -> str:
+        """A 404 is a wrong model or a wrong address: ask the server which."""
+        try:
+            offered = await self.models()
+        except EngineError:
+            return f"{self.base_url} answered 404: {problem(text)}"
+        return _unknown_model(self.base_url, self.model, offered)
+
+    def _open(self) -> httpx.AsyncClient:
+        """The client of this event loop: connections do not outlive the loop they were made in."""
+        loop = anyio.lowlevel.current_token()
+        if self._client is None or self._loop != loop:
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+            self._client = httpx.AsyncClient(timeout=self._timeout, limits=limits)
+            self._loop = loop
+        return self._client
+
+
+def _checked(base_url: str) -> str:
+    """The address without a trailing slash; `/v1` is added when there is no path."""
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"base_url {base_url!r} is not an address: {error}") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError(f"base_url is an address like http://127.0.0.1:8000/v1; got {base_url!r}")
+    return str(url).rstrip("/") + ("/v1" if url.path in ("", "/") else "")
+
+
+def _renderer(tokenizer: str | Path | Renderer | None) -> Renderer:
+    if tokenizer is None:
+        return TextRenderer()
+    if isinstance(tokenizer, (str, Path)):
+        from ramet.chat import load_renderer
+
+        return load_renderer(tokenizer)
+    return tokenizer
+
+
+def _unknown_model(base_url: str, model: str, offered: Sequence[str]) -> str:
+    return f"{base_url} has no model {model!r}; it serves {', '.join(offered) or 'none'}"
+
+
+def _reason(error: httpx.TransportError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from a number or a date."""
+    said = headers.get("Retry-After")
+    if said is None:
+        return None
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None

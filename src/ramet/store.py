@@ -1,0 +1,189 @@
+"""A run is a directory; trees are Parquet files in it, one row a node.
+
+    runs/<name>/  config.toml  meta.json  metrics.jsonl  trees/*.parquet
+
+Files are written aside and renamed, and the directory itself appears only when it is complete: a process killed at any
+moment leaves something `ramet show` and `ramet sql` can read.
+"""
+
+# pyarrow ships no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import ramet
+from ramet.config import to_toml
+from ramet.errors import StoreError
+from ramet.parquet import SCHEMA, arrow_schema, tree_from_rows, tree_to_rows
+from ramet.types import Tree
+
+
+class RunDir:
+    """A run directory, new or found again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, parent: Path | str, name: str, *, config: Any = None, kind: str = "run") -> RunDir:
+        """A new directory `parent/name`, or `name-2`, `name-3` ... when that is taken."""
+        parent = Path(parent)
+        aside = parent / f".{uuid.uuid4().hex}.tmp"
+        try:
+            (aside / "trees").mkdir(parents=True)
+            (aside / "config.toml").write_text("" if config is None else to_toml(config), encoding="utf-8")
+            (aside / "meta.json").write_text(json.dumps(_meta(kind), indent=1), encoding="utf-8")
+            (aside / "metrics.jsonl").touch()
+            return cls(_rename_free(aside, parent, slug(name)))
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise StoreError(f"cannot write to {parent}: {error.strerror}") from None
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunDir:
+        """An existing run, checked to be one we can read."""
+        path = Path(path)
+        try:
+            meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
+            schema = meta["schema"]
+        except FileNotFoundError:
+            raise StoreError(f"{path} is not a run directory: it has no meta.json") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"cannot read {path / 'meta.json'}: {error}") from None
+        _check_schema(schema, path / "meta.json")
+        return cls(path)
+
+    def write(self, trees: Sequence[Tree]) -> Path:
+        """Add trees, as one file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        number = sum(1 for _ in self.files())
+        final = self.path / "trees" / f"{number:06d}-{uuid.uuid4().hex[:8]}.parquet"
+        aside = final.with_suffix(".tmp")
+        rows = [row for tree in trees for row in tree_to_rows(tree)]
+        try:
+            table = pa.Table.from_pylist(rows, schema=arrow_schema())
+            with aside.open("wb") as sink:
+                pq.write_table(table, sink, compression="zstd")
+                sink.flush()
+                os.fsync(sink.fileno())
+            aside.rename(final)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            raise StoreError(f"cannot write {final}: {error.strerror or error}") from None
+        return final
+
+    def files(self) -> list[Path]:
+        """The tree files that are complete."""
+        return sorted((self.path / "trees").glob("*.parquet"))
+
+    def checked_files(self) -> list[Path]:
+        """The same, each known to be readable and of our schema."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        files = self.files()
+        for file in files:
+            try:
+                metadata = pq.read_schema(file).metadata or {}
+            except (OSError, pa.ArrowException) as error:
+                raise StoreError(f"cannot read {file}: {error}") from None
+            _check_schema(metadata.get(b"ramet.schema", b"none").decode(), file)
+        return files
+
+
+def read_trees(run: RunDir | Path | str) -> Iterator[Tree]:
+    """Every tree of a run, as it was."""
+    import pyarrow.parquet as pq
+
+    run = run if isinstance(run, RunDir) else RunDir.open(run)
+    for file in run.checked_files():
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for row in pq.read_table(file).to_pylist():
+            rows.setdefault(row["tree"], []).append(row)
+        for of_tree in rows.values():
+            yield tree_from_rows(of_tree)
+
+
+def query(run: RunDir | Path | str, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Run SQL over `nodes` (a row a node), `trees` (a row a tree) and `metrics`. Returns column names and rows."""
+    import duckdb
+
+    run = run if isinstance(run, RunDir) else RunDir.open(run)
+    files = [str(file) for file in run.checked_files()]
+    with duckdb.connect(":memory:") as database:
+        try:
+            if files:
+                database.read_parquet(files, union_by_name=True).create_view("nodes")
+            else:
+                database.register("nodes", arrow_schema().empty_table())
+            database.execute(TREES_VIEW)
+            if (run.path / "metrics.jsonl").stat().st_size:
+                database.read_json(str(run.path / "metrics.jsonl")).create_view("metrics")
+            result = database.execute(sql)
+            names = [column[0] for column in result.description or []]
+            return names, result.fetchall()
+        except duckdb.Error as error:
+            raise StoreError(f"SQL: {str(error).strip().splitlines()[0]}") from None
+
+
+TREES_VIEW = """
+create view trees as
+select tree, any_value(question) as question, any_value(task_id) as task_id, any_value(dialect) as dialect,
+       max(case when parent is null then answer end) as answer,
+       max(case when parent is null then stop end) as stop,
+       max(case when parent is null then score end) as score,
+       max(case when parent is null then critical_path_tokens end) as critical_path_tokens,
+       count(*) as nodes, max(depth) as depth, sum(tokens) as tokens, sum(lost_tokens) as lost_tokens,
+       sum(prompt_tokens) as prompt_tokens, sum(cached_tokens) as cached_tokens, sum(calls) as calls,
+       sum(cost) / 1e12 as dollars, max(peak_context) as peak_context, sum(num_refused) as refused,
+       max(seconds) as seconds
+from nodes group by tree
+"""
+
+
+def slug(text: str) -> str:
+    """A directory name out of a question."""
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return words[:40].rstrip("-") or "run"
+
+
+def _rename_free(aside: Path, parent: Path, name: str) -> Path:
+    for number in range(1, 100_000):
+        final = parent / (name if number == 1 else f"{name}-{number}")
+        if final.exists():
+            continue
+        try:
+            return aside.rename(final)
+        except OSError:  # somebody else took the name in this moment
+            if not final.exists():
+                raise
+    raise StoreError(f"no free name like {name} in {parent}")
+
+
+def _meta(kind: str) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": kind,
+        "ramet": ramet.__version__,
+        "python": sys.version.split()[0],
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _check_schema(found: object, where: Path) -> None:
+    if str(found) != str(SCHEMA):
+        raise StoreError(f"{where} has schema {found}; this version of ramet reads schema {SCHEMA}")
