@@ -247,7 +247,7 @@ def shares(lendable: int, asked: Sequence[int | None], *, least: int) -> list[in
         total = sum(asked[i] or 0 for i in wanting)
         unnamed = sum(1 for i in wanting if asked[i] is None)
         # A child that names a huge number cannot starve its siblings.
-        for_named = min(total, lendable - unnamed * least)
+        for_named = max(0, min(total, lendable - unnamed * least))
         rest = lendable - for_named
         equal = rest // (unnamed + 1)
         if unnamed and equal < least:

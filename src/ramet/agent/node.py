@@ -16,7 +16,7 @@ import anyio
 
 from ramet.agent.limits import Limits
 from ramet.agent.transcript import Transcript
-from ramet.agent.words import cut
+from ramet.agent.words import cut, report_text
 from ramet.budget import Ledger
 from ramet.errors import EngineError, EngineInterrupted
 from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result
@@ -38,6 +38,7 @@ class Step:
     size: int  # of the window, with the message
     closing: Stop | None
     cap: int = 0
+    only: bool = False  # the node has one turn in all
 
 
 def _until(deadline: float) -> AbstractContextManager[object]:
@@ -147,7 +148,21 @@ class NodeRun:
                     return step
                 await self._turn(step)
             return None
+        self._results = self._salvage()
         return Stop.DEADLINE
+
+    def _salvage(self) -> list[Result]:
+        """What came back of the turn that time cut short: every child it started, answered or not."""
+        from ramet.agent.spawn import report
+
+        if not self.node.turns or not self.node.turns[-1].children:
+            return self._results
+        number, children = len(self.node.turns), self.node.turns[-1].children
+        reports = [report(self.tree.tree.nodes[index]) for index in children]
+        return [
+            Result(f"clone {number}.{i}", report_text(one, limit=self.result_bytes))
+            for i, one in enumerate(reports, start=1)
+        ]
 
     async def _turn(self, step: Step) -> None:
         """Tell what came back, sample, act."""
@@ -155,6 +170,7 @@ class NodeRun:
         if closing is not None:
             self.closing = node.stop = closing
         if step.cap < 1:
+            node.stop = node.stop or Stop.BUDGET
             return
         if step.piece is not None:
             self.transcript.give(step.message, step.piece)
@@ -171,8 +187,11 @@ class NodeRun:
         )
         node.turns.append(turn)
         node.state = State.ACTING
-        if closing is not None:
+        if closing is not None or step.only:
             outcome = await self._session.close(text)
+            if step.only:
+                complete = completion.finish == "stop" and outcome.answer is not None
+                node.stop = Stop.ANSWERED if complete else Stop.TURNS
         else:
             outcome = await self._session.act(text, finish=completion.finish)
         self._apply(outcome, turn)
@@ -264,8 +283,10 @@ class NodeRun:
 
     def _next(self) -> Step | Stop:
         """The next ordinary turn, or the limit that leaves room for nothing but the answer."""
-        turns = len(self.node.turns)
-        if turns and turns >= self.tree.budget.turns - 1:
+        turns, allowed = len(self.node.turns), self.tree.budget.turns
+        if allowed == 1 and not turns:
+            return self._only()
+        if turns >= allowed - 1:
             return Stop.TURNS
         step = self._step(None)
         cap, why = self.limits.cap(step.size, closing=False)
@@ -276,6 +297,13 @@ class NodeRun:
             cap, why = self.limits.cap(step.size, closing=False)
         step.cap = cap
         return step if cap >= self.limits.reserve else why
+
+    def _only(self) -> Step:
+        """The turn of a node that has just one: whatever it says is its answer, and nobody needs to tell it so."""
+        step = self._step(None)
+        step.only, self.closing = True, Stop.TURNS
+        step.cap, _ = self.limits.cap(step.size, closing=True)
+        return step
 
     def _last(self, why: Stop) -> Step:
         """The turn in which it answers, whatever it takes to make room for that."""
@@ -288,6 +316,8 @@ class NodeRun:
             self._results = []
             step = self._step(why)
         step.cap, _ = self.limits.cap(step.size, closing=True)
+        if len(self.node.turns) >= self.tree.budget.turns:
+            step.cap = 0
         return step
 
     def _step(self, closing: Stop | None) -> Step:

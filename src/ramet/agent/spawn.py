@@ -49,15 +49,14 @@ class Admitted:
         finally:
             child.ledger.repay()
             parent.clock = max(parent.clock, self.starts_at + child.clock)
-        node = child.node
-        return Report(
-            goal=node.goal,
-            answer=node.answer,
-            value=node.value,
-            stop=node.stop,
-            error=node.error,
-            missing=self.missing,
-        )
+        return report(child.node, missing=self.missing)
+
+
+def report(node: Node, *, missing: tuple[str, ...] = ()) -> Report:
+    """What a parent learns of a child that has ended."""
+    return Report(
+        goal=node.goal, answer=node.answer, value=node.value, stop=node.stop, error=node.error, missing=missing
+    )
 
 
 def admit(parent: NodeRun, requests: Sequence[Request]) -> list[Child | Refusal]:

@@ -52,12 +52,33 @@ def as_text(value: object) -> str:
         return repr(value)
 
 
+class _Plain:
+    """An annotation written as text, shown without its quotes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def signature(function: HostFunction) -> str:
+    """A function's parameters as a reader writes them, however its module spells annotations."""
+
+    def plain(annotation: object) -> object:
+        return _Plain(annotation) if isinstance(annotation, str) else annotation
+
+    found = inspect.signature(function)
+    parameters = [one.replace(annotation=plain(one.annotation)) for one in found.parameters.values()]
+    return str(found.replace(parameters=parameters, return_annotation=plain(found.return_annotation)))
+
+
 def describe(functions: Mapping[str, HostFunction]) -> str:
     """Signatures and docstrings, as the model reads them."""
     lines: list[str] = []
     for name, function in functions.items():
         awaited = "async " if inspect.iscoroutinefunction(function) else ""
-        lines.append(f"{awaited}{name}{inspect.signature(function)}")
+        lines.append(f"{awaited}{name}{signature(function)}")
         lines += [f"    {line.strip()}" for line in (inspect.getdoc(function) or "").splitlines()]
     return "\n".join(lines)
 
@@ -65,11 +86,12 @@ def describe(functions: Mapping[str, HostFunction]) -> str:
 def report_text(report: Report, *, limit: int) -> str:
     """What a parent is told about one child, at most `limit` bytes of it the child's own words."""
     missing = f" (unknown context keys: {', '.join(report.missing)})" if report.missing else ""
+    goal = f" [goal: {cut(report.goal, 80)}]"  # a child that came to nothing is named by its goal
     if report.stop is None:
-        return f"refused: {report.error}"
+        return f"refused: {report.error}{goal}"
     if report.answer is None:
         why = f": {cut(report.error, 200)}" if report.error else ""
-        return f"no answer, stopped by {report.stop}{why}{missing}"
+        return f"no answer, stopped by {report.stop}{why}{missing}{goal}"
     partial = "" if report.stop is Stop.ANSWERED else f"(partial, stopped by {report.stop}) "
     return partial + cut(report.answer, limit) + missing
 

@@ -28,6 +28,7 @@ from ramet.agent.words import (
     describe,
     missing_note,
     report_text,
+    signature,
 )
 from ramet.errors import MalformedAction, ModelFault
 from ramet.interfaces import Host, HostFunction, Outcome, Report, Request, Result
@@ -203,10 +204,7 @@ class ToolsSession:
         return outcome
 
     def _result(self, report: Report, ordinal: int) -> Result:
-        text = report_text(report, limit=self.host.result_bytes)
-        if report.answer is None:  # a child that came to nothing is named by its goal
-            text += f" [goal: {cut(report.goal, 80)}]"
-        return Result(f"clone {self._turn}.{ordinal}", text)
+        return Result(f"clone {self._turn}.{ordinal}", report_text(report, limit=self.host.result_bytes))
 
     def _function(self, call: Call) -> HostFunction:
         function = self.host.functions.get(call.name)
@@ -216,7 +214,7 @@ class ToolsSession:
         try:
             inspect.signature(function).bind(**call.arguments)
         except TypeError as error:
-            raise MalformedAction(f"{error}; the signature is {call.name}{inspect.signature(function)}") from None
+            raise MalformedAction(f"{error}; the signature is {call.name}{signature(function)}") from None
         return function
 
     async def _call(self, function: HostFunction, call: Call, slot: list[Result], outcome: Outcome) -> None:

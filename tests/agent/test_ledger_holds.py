@@ -1,0 +1,230 @@
+"""Whatever the model, the engine and the user do: real spend <= budget, reported == real, nothing left over."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import strategies as st
+
+import ramet
+from ramet.agent.tree import TreeRun
+from ramet.engine.scripted import Reply
+from ramet.types import Node, Prompt, State
+from tests.agent.scripts import call, delegate, words
+from tests.conftest import in_virtual_time
+
+GARBAGE = [
+    "<tool_call>{not json",
+    '<tool_call>{"name": "delegate"}</tool_call>',
+    '<tool_call>{"name": "delegate", "arguments": {"goals": 7}}</tool_call>',
+    '<tool_call>["delegate"]</tool_call>',
+    call("no_such_tool", x=1),
+    delegate("", None, 3, {"goal": "a", "tokens": "many"}),
+    delegate("x", context=["nowhere"], tokens=[-5], bogus=1),
+    "",
+]
+
+
+def wild_policy(seed: int) -> Callable[[Prompt], Reply]:
+    """Delegates much, talks much, breaks things. How much of each depends on the seed."""
+    nature = random.Random(seed)
+    eager, slow = nature.choice([0.5, 0.9, 1.0]), nature.choice([0.0, 0.1, 1.0])
+    breaks, talks = nature.choice([0.0, 0.01, 0.1]), nature.choice([10, 100, 2000])
+    tries: Counter[tuple[str, int]] = Counter()
+
+    def script(prompt: Prompt) -> Reply:
+        attempt = tries[prompt.node_id, len(prompt.messages)] = tries[prompt.node_id, len(prompt.messages)] + 1
+        dice = random.Random(f"{seed}/{prompt.depth}/{prompt.goal}/{len(prompt.messages)}/{attempt}")
+        if dice.random() < eager / (1 + prompt.turn):
+            goals = [f"{prompt.goal}.{i}" for i in range(dice.randint(1, 9))]
+            tokens = [dice.choice([None, None, 5, 200, 10_000]) for _ in goals]
+            text = words(dice.randint(0, 20)) + delegate(*goals, tokens=tokens) * dice.choice([1, 1, 1, 2])
+        else:
+            spoken = words(dice.randint(1, talks))
+            text = dice.choice([spoken, f"Answer: {spoken}", f"Answer: {spoken}", dice.choice(GARBAGE)])
+        fault = "the server went away" if dice.random() < breaks else None
+        return Reply(text=text, seconds=slow * dice.choice([0.0, 0.1, 1.0, 30.0]), fault=fault)
+
+    return script
+
+
+def always_delegates(fanout: int) -> Callable[[Prompt], str]:
+    def script(prompt: Prompt) -> str:
+        return words(80) + delegate(*[f"{prompt.goal}.{i}" for i in range(fanout)])
+
+    return script
+
+
+TIGHT = st.builds(
+    ramet.Budget,
+    tokens=st.sampled_from([200_000, 50_000, 6000, 2000, 500, 50, 2, 1]),
+    nodes=st.sampled_from([400, 80, 30, 9, 1]),
+    depth=st.sampled_from([6, 5, 4, 3, 2, 1, 0]),
+    seconds=st.sampled_from([None, None, None, 100, 3, 0.05]),
+    children=st.sampled_from([8, 4, 2, 1]),
+    turns=st.sampled_from([6, 3, 2, 1]),
+    node_tokens=st.sampled_from([None, None, 800, 60, 1]),
+    context=st.sampled_from([6000, 1500, 900]),
+    result_bytes=st.sampled_from([32, 200, 2048]),
+    reserve=st.sampled_from([20, None, 1, 200]),
+    money=st.sampled_from([None, None, 1.0, 0.05, 0.005]),
+    prices=st.just(ramet.Prices(prompt=1.0, cached=0.5, generated=10.0)),
+)
+
+
+WIDE = st.builds(
+    ramet.Budget,
+    tokens=st.sampled_from([200_000, 20_000, 5000]),
+    nodes=st.sampled_from([400, 100, 20]),
+    depth=st.integers(2, 6),
+    seconds=st.sampled_from([None, None, 100, 10]),
+    children=st.integers(2, 8),
+    turns=st.integers(2, 5),
+    context=st.sampled_from([6000, 1500]),
+    reserve=st.sampled_from([8, 40]),
+    money=st.sampled_from([None, None, 1.0, 0.1]),
+    prices=st.just(ramet.Prices(prompt=1.0, cached=0.5, generated=10.0)),
+)
+BUDGETS = st.one_of(WIDE, TIGHT)
+
+
+def check_node(node: Node, budget: ramet.Budget) -> None:
+    assert node.stop is not None
+    assert node.state is State.ENDED
+    assert len(node.turns) <= budget.turns
+    assert node.usage.peak_context <= budget.context
+    assert len(node.token_ids) <= budget.context
+    assert node.usage.tokens + node.usage.lost_tokens <= node.grant
+    if budget.node_tokens is not None:
+        assert node.usage.tokens <= budget.node_tokens
+    for turn in node.turns:
+        assert len(turn.children) <= 2 * budget.children  # a wild turn makes one call or two
+
+
+def check_tree(run: TreeRun, engine: ramet.ScriptedEngine) -> None:
+    tree, budget, used = run.tree, run.budget, run.tree.usage
+    assert used.tokens == engine.generated  # reported == real
+    assert used.tokens + used.lost_tokens <= budget.tokens
+    assert len(tree.nodes) <= budget.nodes
+    assert tree.depth <= budget.depth
+    assert engine.running == 0
+    assert run.ledger.open == 0
+    assert run.ledger.tokens + used.tokens + used.lost_tokens == budget.tokens
+    assert run.ledger.nodes + max(1, len(tree.nodes)) == budget.nodes  # a task that does not fit never starts
+    if budget.money is not None:
+        assert used.dollars <= budget.money
+        assert (run.ledger.money or 0) >= 0
+    if budget.seconds is not None:
+        assert tree.seconds <= budget.seconds + 1e-6
+    for node in tree.nodes:
+        check_node(node, budget)
+    by_id = {f"{tree.id}/{node.index}": node for node in tree.nodes}
+    for prompt in engine.prompts:  # what the engine saw is a prefix of what is recorded
+        assert prompt.ids is not None
+        assert by_id[prompt.node_id].token_ids[: len(prompt.ids)] == list(prompt.ids)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    seed=st.integers(0, 2**32),
+    budget=BUDGETS,
+    slots=st.one_of(st.none(), st.integers(1, 64)),
+    cancel_after=st.sampled_from([None, None, None, 40.0, 2.0, 0.3]),
+    show_budget=st.booleans(),
+)
+def test_no_policy_fault_deadline_or_cancellation_overspends(
+    seed: int, budget: ramet.Budget, slots: int | None, cancel_after: float | None, show_budget: bool
+):
+    engine = ramet.ScriptedEngine(wild_policy(seed), slots=slots)
+    run = TreeRun("root", engine=engine, budget=budget, show_budget=show_budget)
+
+    async def work() -> None:
+        with anyio.move_on_after(float("inf") if cancel_after is None else cancel_after):
+            with contextlib.suppress(ramet.EngineError, ramet.ConfigError):
+                await run.run()
+
+    in_virtual_time(work)
+    event(f"nodes: {len(run.tree.nodes) // 20 * 20}+, depth: {run.tree.depth}")
+    check_tree(run, engine)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), budget=BUDGETS)
+@example(seed=0, budget=ramet.Budget(tokens=2000, context=900))
+def test_text_only_servers_are_held_to_the_same_budget(seed: int, budget: ramet.Budget):
+    """Their prompts are bounded from above until the server counts them."""
+    engine = ramet.ScriptedEngine(wild_policy(seed), token_ids=False)
+    run = TreeRun("root", engine=engine, budget=budget)
+
+    async def work() -> None:
+        with contextlib.suppress(ramet.EngineError, ramet.ConfigError):
+            await run.run()
+
+    in_virtual_time(work)
+    used = run.tree.usage
+    assert used.tokens == engine.generated
+    assert used.tokens + used.lost_tokens <= budget.tokens
+    assert all(node.usage.peak_context <= budget.context for node in run.tree.nodes)
+    assert run.ledger.open == 0
+
+
+def test_the_adversary_that_always_delegates_stays_within_2000_tokens():
+    """Depth 3, fan-out 4, 5 turns: other runtimes were measured to spend 129,800 and 5,474,200 tokens here."""
+    engine = ramet.ScriptedEngine(always_delegates(4))
+    budget = ramet.Budget(tokens=2000, nodes=1000, depth=3, turns=5, children=4)
+    run = TreeRun("root", engine=engine, budget=budget)
+    tree = in_virtual_time(run.run)
+    assert len(tree.nodes) > 5
+    assert engine.generated == tree.usage.tokens <= 2000
+    check_tree(run, engine)
+
+
+def test_the_adversary_is_stopped_by_money_as_it_is_by_tokens():
+    prices = ramet.Prices(prompt=3.0, cached=0.3, generated=15.0)
+    engine = ramet.ScriptedEngine(always_delegates(4))
+    budget = ramet.Budget(
+        tokens=10**9, nodes=10**6, depth=3, turns=5, children=4, money=0.05, prices=prices, reserve=32
+    )
+    run = TreeRun("root", engine=engine, budget=budget)
+    tree = in_virtual_time(run.run)
+    prompt_tokens = sum(len(prompt.ids or ()) for prompt in engine.prompts)
+    real = (prompt_tokens * 3.0 + engine.generated * 15.0) / 1e6
+    assert len(tree.nodes) > 2
+    assert real == pytest.approx(tree.usage.dollars)
+    assert real <= 0.05
+
+
+def test_parallel_siblings_cannot_spend_the_same_tokens_twice():
+    """Sixteen children each ask for everything there is."""
+
+    def script(prompt: Prompt) -> Reply:
+        if prompt.depth == 0 and prompt.turn == 0:
+            return Reply(text=delegate(*map(str, range(16)), tokens=[10_000] * 16))
+        return Reply(text=words(5000), seconds=1.0)
+
+    engine = ramet.ScriptedEngine(script)
+    budget = ramet.Budget(tokens=1000, nodes=20, depth=1, children=16, reserve=8)
+    tree = in_virtual_time(TreeRun("root", engine=engine, budget=budget).run)
+    assert len(tree.nodes) == 17
+    assert engine.generated == tree.usage.tokens <= 1000
+
+
+def test_a_cancelled_sample_is_paid_for_in_full_and_reported_as_lost():
+    engine = ramet.ScriptedEngine(lambda prompt: Reply(text=words(100), seconds=10.0))
+    run = TreeRun("root", engine=engine, budget=ramet.Budget(tokens=1000, seconds=20, reserve=100))
+
+    async def work() -> None:
+        with anyio.move_on_after(5):
+            await run.run()
+
+    in_virtual_time(work)
+    assert run.tree.usage.tokens == engine.generated == 50  # half of the time, half of the tokens
+    assert run.tree.usage.lost_tokens == 850  # the cap was 1000 less the reserve of 100
+    assert run.ledger.tokens == 100
+    assert run.tree.root.stop is ramet.Stop.CANCELLED

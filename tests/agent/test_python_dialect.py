@@ -1,0 +1,306 @@
+"""Code cells: delegation as ordinary async Python, typed values back, mistakes as text."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+import ramet
+from ramet.agent.dialects.python import cell_in
+from ramet.agent.typed import convert, parse_type
+from ramet.errors import MalformedAction
+from ramet.types import Prompt
+from tests.agent.scripts import cell, gather, words
+
+
+class Scales:
+    """A world with a plain and an async function."""
+
+    def __init__(self) -> None:
+        self.context = {"north": "12 apples", "south": "30 pears"}
+        self.functions = {"weigh": self.weigh, "fetch": self.fetch}
+        self.weighed: list[str] = []
+
+    def weigh(self, item: str, times: int = 1) -> int:
+        """Grams of an item."""
+        if not item:
+            raise ValueError("nothing to weigh")
+        self.weighed.append(item)
+        return len(item) * times
+
+    async def fetch(self, key: str) -> str:
+        """Get a text."""
+        await anyio.sleep(0.001)
+        return f"text of {key}"
+
+
+def run(script: object, *, world: Scales | None = None, task: ramet.Task | None = None, **budget: object) -> ramet.Tree:
+    engine = ramet.ScriptedEngine(script)  # pyright: ignore[reportArgumentType]
+    limits = ramet.Budget(**({"tokens": 20_000, "depth": 3, "nodes": 40} | budget))  # pyright: ignore[reportArgumentType]
+
+    async def work() -> ramet.Tree:
+        return await ramet.run(task or "root", engine=engine, budget=limits, world=world, dialect="python")
+
+    return anyio.run(work)
+
+
+def root_says(*turns: str, child: str = "finish(context)", **more: object) -> ramet.Tree:
+    """The root speaks these turns; every child runs one cell."""
+
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            return cell(child)
+        return turns[prompt.turn] if prompt.turn < len(turns) else cell("finish('end')")
+
+    return run(script, **more)  # pyright: ignore[reportArgumentType]
+
+
+def told(tree: ramet.Tree, turn: int = 1) -> str:
+    return tree.root.pieces[2 * turn].text
+
+
+# Reading a turn.
+
+
+def test_a_cell_is_found_between_tags_or_in_a_fence():
+    assert cell_in("think <python>\nx = 1\n</python>") == "x = 1"
+    assert cell_in("```python\nx = 1\n```") == "x = 1\n"
+    assert cell_in("<python>\nx = 1") == "x = 1"  # servers strip the stop string
+    assert cell_in("<think><python>no</python></think>fine") is None
+    assert cell_in("no code") is None
+
+
+def test_a_turn_without_a_cell_is_the_answer():
+    tree = root_says("The answer is plain.\nAnswer: 12")
+    assert (tree.answer, tree.root.stop) == ("12", ramet.Stop.ANSWERED)
+
+
+def test_variables_stay_between_cells_and_prints_are_shown():
+    tree = root_says(cell("x = 20", "print('x is', x)"), cell("print(x + 1)"), cell("finish(x * 2)"))
+    assert "[cell 1]\nx is 20" in told(tree, 1)
+    assert "[cell 2]\n21" in told(tree, 2)
+    assert tree.root.value == 40
+
+
+# Delegating.
+
+
+def test_children_run_in_parallel_and_give_values_back():
+    tree = root_says(cell(gather(["a", "b", "c"]), "finish(parts)"), child="finish({'n': [1, 2.5, None, 'é']})")
+    assert tree.root.value == [{"n": [1, 2.5, None, "é"]}] * 3
+    assert tree.root.turns[0].children == [1, 2, 3]
+    assert [node.goal for node in tree.nodes[1:]] == ["a", "b", "c"]
+
+
+def test_chains_inside_one_cell_wait_only_for_what_they_need():
+    code = [
+        "import asyncio",
+        "async def chain(name):",
+        "    first = await delegate(name + '1')",
+        "    return await delegate(name + '2', context=first)",
+        "finish(await asyncio.gather(chain('a'), chain('b')))",
+    ]
+    tree = root_says(cell(*code), child="finish(f'{context}+') if context else finish('start')")
+    assert tree.root.value == ["start+", "start+"]
+    assert {node.goal for node in tree.nodes[1:]} == {"a1", "a2", "b1", "b2"}
+
+
+def test_the_critical_path_follows_the_chain_and_not_the_width():
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            return cell("finish(1)") + " " + words(20)
+        chain = "first = await delegate('x')"
+        return cell(chain, gather(["y", "z"]), "finish(parts)")
+
+    tree = run(script)
+    child = tree.nodes[1].usage.tokens
+    assert tree.usage.critical_path_tokens == tree.root.usage.tokens + 2 * child
+    assert tree.usage.tokens == tree.root.usage.tokens + 3 * child
+
+
+def test_delegation_nests():
+    def script(prompt: Prompt) -> str:
+        return cell("finish(1)") if prompt.depth == 3 else cell(gather(["l", "r"]), "finish(sum(parts))")
+
+    assert run(script).root.value == 8
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said", "value"),
+    [
+        ("int", "finish(7)", 7),
+        ("int", "finish('7')", 7),
+        ("'list[str]'", "finish(['a'])", ["a"]),
+        ("'dict[str, float] | None'", "finish({'x': 1})", {"x": 1.0}),
+    ],
+)
+def test_a_child_can_be_asked_for_a_type(wanted: str, said: str, value: object):
+    tree = root_says(cell(f"finish(await delegate('count', returns={wanted}))"), child=said)
+    assert tree.root.value == value
+    assert "finish with a value of type" in tree.nodes[1].pieces[0].text
+
+
+def test_a_value_of_the_wrong_type_is_an_error_the_child_can_mend():
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            return cell("finish('many')") if prompt.turn == 0 else cell("finish(3)")
+        return cell("finish(await delegate('count', returns=int))")
+
+    tree = run(script)
+    assert tree.root.value == 3
+    assert "finish wants int, got 'many'" in tree.nodes[1].pieces[2].text
+
+
+def test_an_answer_in_words_is_converted_too():
+    def script(prompt: Prompt) -> str:
+        return "Answer: 12" if prompt.depth else cell("finish(await delegate('count', returns=int) + 1)")
+
+    assert run(script).root.value == 13
+
+
+def test_types_are_read_and_never_evaluated():
+    assert parse_type("list[int]") == list[int]
+    assert parse_type(int) is int
+    for wicked in ("__import__('os')", "list[open]", "1 + 1", "(" * 5000, ""):
+        with pytest.raises(MalformedAction, match="not a type"):
+            parse_type(wicked)
+    with pytest.raises(MalformedAction, match="finish wants int"):
+        convert("x", "int")
+
+
+def test_context_goes_by_key_or_by_value():
+    code = [
+        "import asyncio",
+        "parts = await asyncio.gather(delegate('k', context=['NORTH', 'nowhere']), delegate('v', context=[1, 2]),",
+        "                             delegate('t', context='some text'), delegate('n'))",
+        "finish(parts)",
+    ]
+    tree = root_says(cell(*code), world=Scales())
+    assert tree.root.value == [{"north": "12 apples"}, [1, 2], "some text", {}]
+    assert "Not available: nowhere" in tree.nodes[1].pieces[0].text
+    assert "The variable context holds a text of 9 characters." in tree.nodes[3].pieces[0].text
+
+
+def test_a_long_text_reaches_the_root_as_a_variable_and_not_as_prompt():
+    book = "line\n" * 20_000
+    task = ramet.Task(question="How many lines?", context={"book": book})
+    tree = root_says(cell("finish(len(context['book'].splitlines()))"), task=task, context=2000)
+    assert tree.root.value == 20_000
+    assert "- book (100,000 characters)" in tree.root.pieces[0].text
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("code", "words_back"),
+    [
+        ("x = delegate('a')", "called without await"),
+        ("print(delegate('a') + 1)", "called without await"),
+        ("delegate('a')\nx = 5", "no clone was started"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("x = (", "SyntaxError"),
+        ("print(nothing)", "name 'nothing' is not defined"),
+        ("await delegate()", "missing a required argument: 'goal'"),
+        ("await delegate('a', colour=1)", "unexpected keyword argument 'colour'"),
+        ("print(await delegate(''))", "[refused: a goal is a text"),
+        ("print(await delegate('a', tokens=1))", "[refused: 1 tokens are too few"),
+        ("print(await delegate('a', returns='os.system'))", "[refused: returns='os.system' is not a type"),
+        ("weigh('')", "ValueError: nothing to weigh"),
+        ("weigh(1, 2, 3)", "TypeError"),
+        ("print(await fetch())", "TypeError"),
+        ("fly()", "name 'fly' is not defined"),
+        ("pass", "(no output)"),
+    ],
+)
+def test_every_mistake_is_readable_and_the_node_goes_on(code: str, words_back: str):
+    tree = root_says(cell(code), world=Scales())
+    assert words_back in told(tree)
+    assert tree.answer == "end"
+
+
+def test_a_cell_that_forgets_await_starts_nothing():
+    tree = root_says(cell("x = delegate('a')", "y = delegate('b')"))
+    assert len(tree.nodes) == 1
+    assert tree.root.turns[0].faults == 1
+
+
+def test_a_refused_child_is_a_text_and_the_others_run():
+    tree = root_says(cell(gather(["a", "b", "c"]), "finish(parts)"), nodes=3, child="finish('ok')")
+    assert tree.root.value == ["ok", "ok", "[refused: no clones left of 2: do it yourself [goal: c]]"]
+    assert [one.goal for one in tree.root.turns[0].refusals] == ["c"]
+
+
+def test_a_child_without_an_answer_is_a_text():
+    def script(prompt: Prompt) -> str:
+        return "" if prompt.depth else cell("finish(await delegate('silent'))")
+
+    tree = run(script, turns=2)
+    assert tree.root.value == "[no answer, stopped by turns [goal: silent]]"
+
+
+def test_a_partial_answer_is_given_and_marked():
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            return cell("finish(5)") if prompt.closing else words(30_000)
+        return cell("x = await delegate('talk')", "print(x)") if prompt.turn == 0 else cell("finish(x)")
+
+    tree = run(script, reserve=50, context=100_000)
+    assert tree.root.value == 5
+    assert "[note]\npartial, stopped by budget: talk" in told(tree)
+
+
+def test_a_value_too_large_to_go_back_is_an_error_the_child_can_mend():
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            return cell("finish('x' * 5000)") if prompt.turn == 0 else cell("finish('short')")
+        return cell("finish(await delegate('a'))")
+
+    tree = run(script, result_bytes=1000)
+    assert tree.root.value == "short"
+    assert "the value is 5,000 bytes as text; at most 1,000 go back" in tree.nodes[1].pieces[2].text
+
+
+def test_a_cell_cut_off_by_its_budget_is_not_run():
+    def script(prompt: Prompt) -> str:
+        if prompt.closing:
+            return "Answer: stopped"
+        return "<python>\nweigh('bad')\n" + words(30_000)
+
+    world = Scales()
+    tree = run(script, world=world, tokens=500, reserve=50)
+    assert (tree.answer, world.weighed) == ("stopped", [])
+
+
+# The world's functions.
+
+
+def test_plain_and_async_functions_of_the_world_work_in_cells():
+    world = Scales()
+    code = cell(
+        "a = weigh('ab', times=3)",
+        "import asyncio",
+        "b = await asyncio.gather(fetch('x'), fetch('y'))",
+        "finish([a, b])",
+    )
+    tree = root_says(code, world=world)
+    assert tree.root.value == [6, ["text of x", "text of y"]]
+    assert "async fetch(key: str) -> str" in tree.root.pieces[0].text
+
+
+def test_two_trees_can_share_one_dialect():
+    async def work() -> list[object]:
+        engine = ramet.ScriptedEngine(lambda prompt: cell("finish(1)"))
+        dialect = ramet.PythonDialect()
+        values: list[object] = []
+
+        async def one() -> None:
+            values.append((await ramet.run("q", engine=engine, dialect=dialect)).root.value)
+
+        for _ in range(2):  # again after the workers were given back
+            async with anyio.create_task_group() as group:
+                group.start_soon(one)
+                group.start_soon(one)
+        return values
+
+    assert anyio.run(work) == [1, 1, 1, 1]

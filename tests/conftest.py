@@ -1,0 +1,24 @@
+"""Shared by all tests: virtual time, and the one fake that ships with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+import pytest
+import trio.testing
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Tests marked `anyio` run on real time, for what really takes time: threads, processes, sockets."""
+    return "asyncio"
+
+
+def in_virtual_time(work: Callable[[], Awaitable[T]]) -> T:
+    """Run `work` where waiting an hour costs nothing."""
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    return anyio.run(work, backend="trio", backend_options={"clock": clock})

@@ -1,0 +1,733 @@
+"""The HTTP engine against a server that fails on purpose."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import anyio
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+import ramet
+from ramet import Budget, ConfigError, EngineError, HttpEngine, Message, Prices, Prompt, Stop, TreeRun
+from ramet.engine.scripted import WordTokenizer
+from ramet.errors import EngineBusy, EngineInterrupted
+from ramet.render import TokenRenderer
+from ramet.types import Completion, Meter
+from tests.conftest import in_virtual_time
+from tests.engine.faulty import (
+    CLOSED,
+    HANG,
+    RESET,
+    Answer,
+    FaultyServer,
+    Received,
+    Script,
+    breaks,
+    chat,
+    llama,
+    says,
+    serve,
+    stream,
+    until,
+    usage,
+    vllm,
+    whole,
+)
+
+KEY = "sk-very-secret"
+HELLO = Prompt(messages=[Message("system", "Be brief."), Message("user", "Hello?")], ids=None, node_id="tree/0")
+HOUR = timedelta(hours=1)
+
+
+@asynccontextmanager
+async def meeting(script: Script, *, models: Sequence[str] = ("m",), **settings: Any) -> AsyncIterator[Any]:
+    """A faulty server, and an engine that talks to it."""
+    async with serve(script, models=models) as server, HttpEngine(server.url, model="m", **settings) as engine:
+        with anyio.fail_after(30):
+            yield server, engine
+
+
+async def ask(engine: HttpEngine, *, max_tokens: int = 50, meter: Meter | None = None, **how: Any) -> Completion:
+    return await engine.sample(HELLO, max_tokens=max_tokens, meter=meter, **how)
+
+
+def http_date(offset: timedelta) -> str:
+    return format_datetime(datetime.now(UTC) + offset, usegmt=True)
+
+
+def busy(after: str | None = None, *, status: int = 429) -> Answer:
+    headers = {} if after is None else {"Retry-After": after}
+    return whole({"error": {"message": "too many requests"}}, status=status, headers=headers)
+
+
+def error_object(text: str = "out of memory") -> dict[str, Any]:
+    return {"error": {"message": text, "type": "server_error", "code": 500}}
+
+
+# What a server may do before the first token, and what the user reads when it never stops doing it.
+PASSING = {
+    "429 and no delay": (busy("0"), "answered 429: too many requests"),
+    "429 and a date that has passed": (busy(http_date(-HOUR)), "answered 429: too many requests"),
+    "429 and a date in a minute that is not one": (busy("soon"), "answered 429: too many requests"),
+    "429 without a word about when": (busy(), "answered 429: too many requests"),
+    "500 with an error object": (whole(error_object(), status=500), "answered 500: out of memory"),
+    "502 with a web page": (whole("<h1>Bad\nGateway</h1>", status=502), "answered 502: <h1>Bad Gateway</h1>"),
+    "503 without a body": (whole("", status=503), "answered 503: no reason given"),
+    "reset before any byte": (breaks(RESET), "the connection to .* broke"),
+    "closed before any byte": (breaks(CLOSED), "the connection to .* broke"),
+    "silence": (breaks(HANG), "was silent for too long"),
+    "silence after the headers": (stream(HANG), "was silent for too long"),
+    "a stream of nothing": (stream(done=False), "broke off before its end"),
+    "a stream of nothing but the end": (stream(), "broke off before its end"),
+    "a stream closed before the first token": (stream(chat(""), CLOSED), "the connection to .* broke"),
+    "half a body": (whole({"choices": [{"text": "ab", "finish_reason": "stop"}]}, missing=9), "connection to .* broke"),
+    "a body that is not gzip": (whole(b"plain", headers={"Content-Encoding": "gzip"}), "connection to .* broke"),
+    "an error that is not gzip": (whole(b"no", status=500, headers={"Content-Encoding": "gzip"}), "connection|500"),
+    "invalid JSON": (whole('{"choices": [{"te'), "invalid JSON: .*choices"),
+    "no JSON at all": (whole("<html>welcome</html>"), "invalid JSON: .*welcome"),
+    "an empty body": (whole(""), "invalid JSON"),
+    "invalid JSON in a stream": (stream('{"choices": [{"de'), "invalid JSON: .*choices"),
+    "JSON that is no object": (whole([1, 2]), "unknown shape"),
+    "JSON without choices": (whole({"hello": "world"}), "unknown shape"),
+    "choices that are none": (whole({"choices": "none"}), "unknown shape"),
+    "choices of another kind in a stream": (stream({"choices": [{"delta": 7}]}), "unknown shape"),
+    "an error object in place of an answer": (whole(error_object()), "reported an error: out of memory"),
+    "an error object in a stream": (stream(error_object()), "reported an error: out of memory"),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", PASSING)
+async def test_what_may_pass_is_tried_again(fault: str):
+    async with meeting([PASSING[fault][0], says("all is well")], tries=2, stall_s=0.3) as (server, engine):
+        completion = await ask(engine)
+    assert completion.text == "all is well"
+    assert len(server.requests) == 2
+    assert server.bodies[0] == server.bodies[1]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", PASSING)
+async def test_what_does_not_pass_is_said_clearly(fault: str):
+    answer, message = PASSING[fault]
+    async with meeting(answer, tries=1, stall_s=0.3) as (server, engine):
+        meter = Meter()
+        with pytest.raises(EngineError, match=message) as caught:
+            await ask(engine, meter=meter)
+    assert not isinstance(caught.value, (EngineBusy, EngineInterrupted))
+    assert (meter.tokens, len(server.requests)) == (0, 1)
+
+
+@pytest.mark.anyio
+async def test_the_engine_gives_up_after_as_many_tries_as_it_was_given():
+    async with meeting(busy("0"), tries=3) as (server, engine):
+        with pytest.raises(EngineError, match=r"too many requests \(tried 3 times\)"):
+            await ask(engine)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.anyio
+async def test_different_failures_one_after_the_other_are_all_waited_out():
+    faults = [busy("0"), breaks(RESET), whole("oops", status=500), says("here")]
+    async with meeting(faults, tries=4) as (server, engine):
+        assert (await ask(engine)).text == "here"
+    assert len(server.requests) == 4
+
+
+@pytest.mark.anyio
+async def test_a_server_nobody_runs_is_named_in_the_error():
+    with closed_port() as url:
+        async with HttpEngine(url, model="m", tries=2) as engine:
+            with pytest.raises(EngineError, match=rf"cannot reach {url}/v1: .*\(tried 2 times\)"):
+                await ask(engine)
+            with pytest.raises(EngineError, match=f"cannot reach {url}/v1"):
+                await engine.check()
+
+
+class closed_port:  # noqa: N801 (reads as a function)
+    """The address of a port that is taken and does not listen."""
+
+    def __enter__(self) -> str:
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+
+# Back-off and deadlines.
+
+
+def backed_off(url: str, *, tries: int, seconds: float) -> tuple[float, str]:
+    """How long an engine keeps trying a dead address, in virtual time, and what it says in the end."""
+
+    async def work() -> tuple[float, str]:
+        async with HttpEngine(url, model="m", tries=tries) as engine:
+            began = anyio.current_time()
+            with anyio.move_on_after(seconds), pytest.raises(EngineError) as caught:
+                await ask(engine)
+            return anyio.current_time() - began, str(caught.value)
+
+    return in_virtual_time(work)
+
+
+def test_waits_double_up_to_a_limit_and_are_never_the_same():
+    with closed_port() as url:
+        ends = [backed_off(url, tries=9, seconds=1e6) for _ in range(5)]
+    most = 0.5 + 1 + 2 + 4 + 8 + 16 + 20 + 20
+    assert all(most / 2 <= virtual <= most for virtual, _ in ends)
+    assert len({virtual for virtual, _ in ends}) == 5
+    assert all("tried 9 times" in said for _, said in ends)
+
+
+def test_an_engine_gives_up_before_the_deadline_rather_than_at_it():
+    with closed_port() as url:
+        virtual, said = backed_off(url, tries=50, seconds=10)
+    assert virtual < 10
+    assert re.search(r"cannot reach .* \(the next attempt in \d+\.\d s would miss the deadline\)", said)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("kind", ["seconds", "date"])
+async def test_a_wait_the_server_asks_for_that_would_miss_the_deadline_is_an_error_that_says_so(kind: str, status: int):
+    after = "3600" if kind == "seconds" else http_date(HOUR)
+    async with meeting(busy(after, status=status)) as (server, engine):
+        with anyio.fail_after(20), pytest.raises(EngineError, match="too many requests.*miss the deadline") as caught:
+            await ask(engine)
+    wait = float(re.findall(r"in ([\d.]+) s", str(caught.value))[0])
+    assert 3590 <= wait <= 3601  # the deadline is seconds away: what counts is what the server said
+    assert len(server.requests) == 1
+
+
+@pytest.mark.anyio
+async def test_clients_told_to_come_back_at_the_same_moment_do_not():
+    waits: set[str] = set()
+
+    async def once(engine: HttpEngine) -> None:
+        with pytest.raises(EngineError) as caught:
+            await ask(engine)
+        waits.update(re.findall(r"in (3600\.\d) s", str(caught.value)))
+
+    async with meeting(busy("3600")) as (_, engine), anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(once, engine)
+    assert len(waits) > 1
+
+
+@pytest.mark.anyio
+async def test_a_slow_but_steady_stream_is_not_a_silent_one():
+    words = [step for word in "one two three four five six".split() for step in (0.2, chat(f"{word} "))]
+    async with meeting(stream(*words, chat("", finish="stop"), usage(6)), stall_s=0.8, tries=1) as (_, engine):
+        completion = await ask(engine)
+    assert completion.text == "one two three four five six "
+
+
+# Errors that stay.
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("status", "body", "key", "message"),
+    [
+        (400, {"error": {"message": "context too long"}}, None, "answered 400: context too long"),
+        (400, {"detail": [{"msg": "bad field"}]}, None, "answered 400: .*bad field"),
+        (401, {"error": {"message": "no key"}}, None, r"answered 401: an API key is needed \(no key\)"),
+        (401, {"error": {"message": "bad key"}}, KEY, r"answered 401: the API key was not accepted \(bad key\)"),
+        (403, "forbidden", KEY, r"answered 403: the API key was not accepted \(forbidden\)"),
+        (413, "", None, "answered 413: no reason given"),
+        (422, {"message": "unknown field"}, None, "answered 422: unknown field"),
+        (301, "", None, "answered 301"),
+        (400, "[" * 100_000, None, "answered 400: "),
+        (400, "1" * 5000, None, "answered 400: 1111"),
+    ],
+)
+async def test_an_error_that_will_not_pass_is_not_tried_again(status: int, body: object, key: str | None, message: str):
+    async with meeting(whole(body, status=status), tries=3, api_key=key) as (server, engine):
+        with pytest.raises(EngineError, match=message) as caught:
+            await ask(engine)
+    assert not isinstance(caught.value, EngineBusy)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.anyio
+async def test_a_wrong_model_name_is_an_error_that_lists_what_there_is():
+    missing = whole({"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, status=404)
+    async with meeting(missing, models=["qwen", "smollm2"], tries=3) as (server, engine):
+        for call in (ask, HttpEngine.check):
+            with pytest.raises(EngineError, match="has no model 'm'; it serves qwen, smollm2"):
+                await call(engine)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("models", [["m"], ["m", "n"]])
+async def test_a_404_on_a_model_that_is_served_is_not_blamed_on_the_model(models: list[str]):
+    async with meeting(whole({"detail": "Not Found"}, status=404), models=models, tries=3) as (server, engine):
+        with pytest.raises(EngineError, match="answered 404: Not Found") as caught:
+            await ask(engine)
+    assert "has no model" not in str(caught.value)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.anyio
+async def test_a_404_from_something_that_lists_no_models_is_told_as_it_is():
+    missing = whole("nothing here", status=404)
+    async with serve(missing, listing=missing) as server, HttpEngine(server.url, model="m") as engine:
+        with pytest.raises(EngineError, match="answered 404: nothing here"):
+            await ask(engine)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("listing", "message"),
+    [
+        (whole("<html>router login</html>"), "does not answer like an OpenAI-compatible server"),
+        (whole({"models": []}), "does not answer like an OpenAI-compatible server"),
+        (whole({"data": ["m"]}), "does not answer like an OpenAI-compatible server"),
+        (whole("", status=401), "answered 401: an API key is needed"),
+        (whole("", status=500), "answered 500"),
+        (breaks(RESET), "the connection to .* broke"),
+        (breaks(HANG), "was silent for too long"),
+    ],
+)
+async def test_a_check_says_what_is_wrong_before_a_tree_is_begun(listing: Answer, message: str):
+    async with serve(says("x"), listing=listing) as server:
+        async with HttpEngine(server.url, model="m", stall_s=0.3) as engine:
+            with pytest.raises(EngineError, match=message):
+                await engine.check()
+    assert len(server.asked) == 1
+
+
+@pytest.mark.anyio
+async def test_a_check_passes_when_the_model_is_served_or_the_server_lists_none():
+    for models in (["other", "m"], []):
+        async with meeting(says("x"), models=models) as (server, engine):
+            await engine.check()
+        assert [request.path for request in server.asked] == ["/v1/models"]
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://", "http://host:port/v1"])
+def test_an_address_that_is_none_is_refused_at_once(url: str):
+    with pytest.raises(ConfigError, match="base_url"):
+        HttpEngine(url, model="m")
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("http://host:1", "http://host:1/v1"),
+        ("http://host:1/", "http://host:1/v1"),
+        ("http://host:1/v1/", "http://host:1/v1"),
+        ("https://host/api/openai", "https://host/api/openai"),
+    ],
+)
+def test_an_address_gets_its_version_when_it_has_no_path(given: str, used: str):
+    assert HttpEngine(given, model="m").base_url == used
+
+
+# The API key.
+
+
+@pytest.mark.anyio
+async def test_the_api_key_goes_to_the_server_and_into_no_error_message():
+    leaks = f"invalid key {KEY}"
+    faults = [
+        *(whole({"error": {"message": leaks}}, status=status) for status in (400, 401, 403, 404, 429, 500)),
+        *(whole(leaks), whole({"choices": leaks}), stream(error_object(leaks)), stream(leaks)),
+        *(stream(chat("a"), error_object(leaks)), breaks(RESET)),
+    ]
+    for fault in faults:
+        async with serve(fault, listing=whole(leaks, status=401)) as server:
+            async with HttpEngine(server.url, model="m", api_key=KEY, tries=1) as engine:
+                for call in (ask, HttpEngine.check):
+                    with pytest.raises(EngineError) as caught:
+                        await call(engine)
+                    assert KEY not in str(caught.value)
+        assert {request.headers["authorization"] for request in server.requests + server.asked} == {f"Bearer {KEY}"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}\r\nX-Other: 1", f"{KEY}é", f"\x00{KEY}"])
+async def test_an_api_key_that_no_header_can_hold_is_refused_without_being_shown(key: str):
+    async with serve(says("hello")) as server:
+        with pytest.raises(ConfigError, match=r"(?i)key") as caught:
+            async with HttpEngine(server.url, model="m", api_key=key, tries=1) as engine:
+                await ask(engine)
+    assert KEY not in str(caught.value)
+    assert not server.requests
+
+
+# Streams that break off after tokens were received.
+
+BREAKS = {
+    "reset": (RESET,),
+    "closed": (CLOSED,),
+    "ended without a reason": (b"0\r\n\r\n", CLOSED),
+    "silence": (HANG,),
+    "invalid JSON": ('{"choi',),
+    "JSON of another shape": ({"choices": 3},),
+    "an error object": (error_object(),),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", BREAKS)
+async def test_a_stream_that_breaks_off_in_the_middle_is_not_repeated_in_secret(fault: str):
+    meter = Meter()
+    broken = stream(chat("one"), chat(" two"), lambda: meter.tokens == 2, *BREAKS[fault])
+    async with meeting(broken, tries=3, stall_s=0.3) as (server, engine):
+        with pytest.raises(EngineInterrupted, match="after 2 tokens"):
+            await ask(engine, meter=meter)
+    assert (meter.tokens, len(server.requests)) == (2, 1)
+
+
+@pytest.mark.anyio
+async def test_tokens_are_counted_by_id_where_there_are_ids():
+    meter, broken = Meter(), stream(vllm("one two", [1, 2]), vllm("", [3]), 0.05, RESET)
+    async with meeting(broken, tokenizer=TokenRenderer(WordTokenizer())) as (_, engine):
+        with pytest.raises(EngineInterrupted, match="after 3 tokens"):
+            await engine.sample(Prompt(messages=(), ids=[1]), max_tokens=9, meter=meter)
+    assert meter.tokens == 3
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", BREAKS)
+async def test_a_tree_pays_for_a_broken_stream_and_asks_again(fault: str):
+    broken = stream(chat("half"), chat(" an"), chat(" answer"), 0.05, *BREAKS[fault])
+    async with meeting([broken, says("Answer: forty two")], stall_s=0.3) as (server, engine):
+        tree = await ramet.run("How many?", engine=engine, budget=Budget(tokens=100))
+    assert tree.answer == "forty two"
+    assert (tree.usage.tokens, tree.usage.calls) == (3 + 3, 2)
+    first, second = (body["max_tokens"] for body in server.bodies)
+    assert second == first - 3  # the second call may not spend what the first one did
+
+
+@pytest.mark.anyio
+async def test_a_tree_whose_streams_always_break_ends_with_an_error_and_the_bill():
+    broken = stream(chat("a"), chat(" b"), 0.05, RESET)
+    async with meeting(broken) as (server, engine):
+        with pytest.raises(EngineError, match="after 2 tokens") as caught:
+            await ramet.run("How many?", engine=engine, budget=Budget(tokens=100))
+    tree = caught.value.tree
+    assert tree is not None
+    assert (tree.root.stop, tree.usage.tokens, len(server.requests)) == (Stop.ERROR, 6, 3)
+
+
+# What is sent, and what is understood.
+
+
+@pytest.mark.anyio
+async def test_without_a_tokenizer_messages_are_sent_and_text_comes_back():
+    async with meeting(says("to be or", tokens=5), api_key=KEY, extra={"top_p": 0.9}) as (server, engine):
+        completion = await ask(engine, max_tokens=20, stop=["</x>"], temperature=0.3, seed=7)
+    request = server.requests[0]
+    assert (request.path, request.headers["x-request-id"]) == ("/v1/chat/completions", "tree/0")
+    assert request.body == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}],
+        "max_tokens": 20,
+        "temperature": 0.3,
+        "stop": ["</x>"],
+        "seed": 7,
+        "top_p": 0.9,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    assert completion == Completion(text="to be or", num_tokens=5, finish="stop", prompt_tokens=7, cached_tokens=3)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", [vllm, llama])
+async def test_with_a_tokenizer_ids_are_sent_and_ids_with_log_probs_come_back(shape: Any):
+    events = [shape("to", [11]), shape(" be", [12]), shape("", [2]), shape("", [], finish="stop"), usage(3)]
+    async with meeting(stream(*events), tokenizer=TokenRenderer(WordTokenizer())) as (server, engine):
+        completion = await engine.sample(Prompt(messages=HELLO.messages, ids=[5, 6, 7]), max_tokens=20)
+    request = server.requests[0]
+    assert request.path == "/v1/completions"
+    assert (request.body["prompt"], request.body["return_token_ids"]) == ([5, 6, 7], True)
+    assert not {"messages", "seed", "stop"} & set(request.body)
+    assert "authorization" not in request.headers
+    assert (completion.text, completion.token_ids, completion.num_tokens) == ("to be", (11, 12, 2), 3)
+    assert completion.logprobs == (-0.5, -0.5, -0.5)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", [vllm, llama])
+async def test_a_tree_in_token_mode_records_exactly_the_ids_that_went_over_the_wire(shape: Any):
+    tokenizer = WordTokenizer()
+    renderer = TokenRenderer(tokenizer)
+
+    def said(text: str) -> Answer:
+        ids = [*tokenizer.encode(text), renderer.end_of_turn or 0]
+        events = [shape(tokenizer.words[i] if i != renderer.end_of_turn else "", [i]) for i in ids]
+        return stream(*events, shape("", [], finish="stop"), usage(len(ids)))
+
+    call = {"name": "delegate", "arguments": {"goals": ["Count."]}}
+    turns = [said(f"<tool_call>{json.dumps(call)}</tool_call>"), said("Answer: 3"), said("Answer: three")]
+    async with meeting(turns, tokenizer=renderer) as (server, engine):
+        tree = await ramet.run("How many?", engine=engine)
+    assert tree.answer == "three"
+    for node in tree.nodes:
+        asked = [body["prompt"] for body in server.bodies if body["prompt"][:30] == node.token_ids[:30]]
+        given_last = max(i for i, piece in enumerate(node.pieces) if not piece.sampled)
+        before = [token for piece in node.pieces[: given_last + 1] for token in piece.token_ids]
+        assert asked[-1] == before
+        assert sum(node.mask) == node.usage.tokens
+        assert all(len(piece.logprobs) == len(piece.token_ids) for piece in node.pieces if piece.sampled)
+
+
+@pytest.mark.anyio
+async def test_a_server_that_takes_ids_and_returns_none_is_told_apart():
+    events = [{"choices": [{"text": "hello", "finish_reason": "stop"}]}, usage(1)]
+    async with meeting(stream(*events), tokenizer=TokenRenderer(WordTokenizer()), tries=3) as (server, engine):
+        with pytest.raises(EngineError, match="takes token ids but returns none: run without a tokenizer") as caught:
+            await ramet.run("How many?", engine=engine)
+    assert caught.value.tree is not None
+    assert len(server.requests) == 1
+
+
+@pytest.mark.anyio
+async def test_a_server_that_loses_some_of_its_ids_is_not_believed():
+    """llama.cpp does this with characters made of several tokens: such ids are not what was sampled."""
+    events = [llama("😀", [218]), llama("x", [104]), llama("", [], finish="stop"), usage(4)]
+    async with meeting(stream(*events), tokenizer=TokenRenderer(WordTokenizer())) as (_, engine):
+        with pytest.raises(EngineError, match="ids"):
+            await engine.sample(Prompt(messages=(), ids=[1]), max_tokens=9)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("finish", "max_tokens", "charged"), [("stop", 50, len("né, oui ")), ("stop", 4, 4), ("length", 50, 50)]
+)
+async def test_a_server_that_reports_no_usage_is_charged_the_most_it_can_have_been(
+    finish: str, max_tokens: int, charged: int
+):
+    async with meeting(stream(chat("né,"), chat(" oui"), chat("", finish=finish))) as (_, engine):
+        completion = await ask(engine, max_tokens=max_tokens)
+    assert (completion.num_tokens, completion.prompt_tokens) == (charged, None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "choice", [{"message": {"role": "assistant", "content": "hello"}}, {"text": "hello"}], ids=["chat", "completion"]
+)
+async def test_a_server_that_does_not_stream_is_understood(choice: dict[str, Any]):
+    body = {"choices": [choice | {"index": 0, "finish_reason": "length"}], "usage": usage(2)["usage"]}
+    async with meeting(whole(body)) as (_, engine):
+        completion = await ask(engine)
+    assert (completion.text, completion.num_tokens, completion.finish) == ("hello", 2, "length")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "text", ["a\u2028b", "a\u2029b", "a\x85b", "a\x0bb\x0cc", "a\x1cb\x1db\x1e", "zwei\n\r\nlines"]
+)
+async def test_a_character_that_looks_like_a_line_break_does_not_break_a_stream(text: str):
+    async with meeting(stream(chat(text, finish="stop"), usage(3)), tries=1) as (_, engine):
+        assert (await ask(engine)).text == text
+
+
+@pytest.mark.anyio
+async def test_comments_pings_and_unknown_fields_are_passed_over():
+    ping = b"7\r\n: ping\n\r\n"
+    odd = {"choices": [], "prompt_filter_results": []}
+    role = {"choices": [{"delta": {"role": "assistant", "content": None}}], "system_fingerprint": "x"}
+    events = (ping, odd, role, chat("ye"), ping, chat("s"), chat("", finish="stop"), ping, usage(1))
+    async with meeting(stream(*events), tries=1) as (_, engine):
+        assert (await ask(engine)).text == "yes"
+
+
+@pytest.mark.anyio
+async def test_a_finished_answer_is_good_even_when_the_server_forgets_to_say_done():
+    async with meeting(stream(chat("hello", finish="stop"), usage(1), done=False), tries=1) as (_, engine):
+        assert (await ask(engine)).text == "hello"
+
+
+# Trees on a server that breaks its word.
+
+
+def by_goal(**answers: Answer) -> Script:
+    """The root hands one part to a clone for each name; each clone gets its answer, and the root tells what it heard."""
+    call = json.dumps({"name": "delegate", "arguments": {"goals": list(answers)}})
+
+    def script(request: Received) -> Answer:
+        if request.goal in answers:
+            return answers[request.goal]
+        told = [message["content"] for message in request.body["messages"][3:]]
+        return says(f"Answer: {' '.join(told)}") if told else says(f"<tool_call>{call}</tool_call>")
+
+    return script
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", ["text", "ids"])
+async def test_a_server_that_generates_more_than_allowed_fails_the_tree(shape: str):
+    ids = [0] * 60
+    too_much = says("blah", tokens=60) if shape == "text" else stream(vllm("blah", ids, finish="stop"))
+    tokenizer = None if shape == "text" else TokenRenderer(WordTokenizer())
+    async with meeting(too_much, tokenizer=tokenizer) as (_, engine):
+        with pytest.raises(EngineError, match="generated 60 tokens where 42 were allowed") as caught:
+            await ramet.run("How many?", engine=engine, budget=Budget(tokens=50))
+    assert caught.value.tree is not None
+    assert caught.value.tree.root.stop is Stop.ERROR
+
+
+@pytest.mark.anyio
+async def test_a_clone_whose_server_fails_becomes_text_for_its_parent_and_its_siblings_go_on():
+    script = by_goal(first=says("Answer: one"), second=whole("oops", status=400), third=says("Answer: three"))
+    async with meeting(script) as (server, engine):
+        tree = await ramet.run("Add up.", engine=engine)
+    assert [node.stop for node in tree.nodes] == [Stop.ANSWERED, Stop.ANSWERED, Stop.ERROR, Stop.ANSWERED]
+    assert all(text in (tree.answer or "") for text in ("one", "answered 400: oops", "three"))
+    assert len(server.requests) == 5
+
+
+@pytest.mark.anyio
+async def test_an_error_text_no_encoding_can_hold_is_still_text_for_the_parent():
+    script = by_goal(first=whole('{"error": "half a pair: \\ud83d"}', status=400))
+    async with meeting(script) as (_, engine):
+        tree = await ramet.run("Add up.", engine=engine)
+    assert "half a pair" in (tree.answer or "")
+    assert (tree.nodes[1].error or "").encode()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("generated", "prompt"), [(-5, 7), (3, -7), (10**30, 7)])
+async def test_impossible_usage_makes_no_tree_cheaper_and_breaks_no_ledger(generated: int, prompt: int):
+    prices = Prices(prompt=1.0, generated=2.0)
+    used = {"completion_tokens": generated, "prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": -1}}
+    answer = stream(chat("Answer: x", finish="stop"), {"choices": [], "usage": used})
+    async with meeting(answer, tries=1) as (_, engine):
+        with suppress(EngineError):
+            tree = await ramet.run("Add up.", engine=engine, budget=Budget(tokens=100, money=1.0, prices=prices))
+            assert tree.usage.tokens > 0
+            assert tree.usage.cost > 0
+
+
+# Many at once, and none too many.
+
+
+@pytest.mark.anyio
+async def test_no_more_requests_are_in_flight_than_the_engine_may_have():
+    box: list[FaultyServer] = []
+    slow = stream(lambda: box[0].most_running >= 3, 0.02, chat("x", finish="stop"), usage(1))
+    async with meeting(slow, concurrency=3) as (server, engine):
+        box.append(server)
+        async with anyio.create_task_group() as group:
+            for _ in range(12):
+                group.start_soon(ask, engine)
+    assert (len(server.requests), server.most_running) == (12, 3)
+
+
+@pytest.mark.anyio
+async def test_a_request_that_waits_to_be_tried_again_takes_no_place():
+    async with meeting([busy("3600"), says("hello")], concurrency=1) as (server, engine):
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, engine)
+            await until(lambda: len(server.requests) == 1 and not server.running)
+            with anyio.CancelScope(deadline=float("inf")):
+                assert (await ask(engine)).text == "hello"
+            group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_requests_one_after_the_other_share_a_connection():
+    async with meeting(says("hello there")) as (server, engine):
+        for _ in range(5):
+            await ask(engine)
+    assert server.connections == 1
+
+
+# Cancellation reaches the server.
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("answer", [breaks(HANG), stream(chat("one"), HANG)], ids=["before", "in mid-stream"])
+async def test_a_cancelled_request_ends_on_the_server(answer: Answer):
+    async with meeting(answer) as (server, engine):
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, engine)
+            await until(lambda: server.running == 1)
+            assert not server.requests[0].disconnected
+            group.cancel_scope.cancel()
+        await until(lambda: server.requests[0].disconnected)
+        assert server.running == 0
+
+
+@pytest.mark.anyio
+async def test_an_engine_goes_on_after_a_cancelled_request():
+    async with meeting([stream(chat("one"), HANG), says("hello")], concurrency=1) as (server, engine):
+        with anyio.move_on_after(0.2) as scope:
+            await ask(engine)
+        assert scope.cancelled_caught
+        assert (await ask(engine)).text == "hello"
+        await until(lambda: server.requests[0].disconnected)
+
+
+@pytest.mark.anyio
+async def test_cancelling_a_tree_ends_every_request_of_every_clone():
+    hanging = stream(chat("one"), chat(" two"), HANG)
+    async with meeting(by_goal(first=hanging, second=breaks(HANG), third=hanging, fourth=hanging)) as (server, engine):
+        run = TreeRun("Add up.", engine=engine)
+        async with anyio.create_task_group() as group:
+            group.start_soon(run.run)
+            await until(lambda: server.running == 4 and sum(node.meter.tokens for node in run.tree.nodes) == 6)
+            group.cancel_scope.cancel()
+        await until(lambda: all(request.disconnected for request in server.requests[1:]))
+    assert server.running == 0
+    assert {node.stop for node in run.tree.nodes} == {Stop.CANCELLED}
+    usage = run.tree.usage
+    assert usage.tokens == run.tree.root.turns[0].tokens + 6
+    assert usage.lost_tokens > 0
+    assert usage.tokens + usage.lost_tokens <= run.budget.tokens
+
+
+@pytest.mark.anyio
+async def test_a_clone_that_is_out_of_time_ends_on_the_server_while_its_tree_goes_on():
+    hanging = stream(chat("one"), HANG)
+    async with meeting(by_goal(first=hanging, second=says("Answer: two"))) as (server, engine):
+        tree = await ramet.run("Add up.", engine=engine, budget=Budget(seconds=2))
+        await until(lambda: not server.running)
+    assert {request.goal for request in server.requests if request.disconnected} >= {"first"}
+    assert "second" not in {request.goal for request in server.requests if request.disconnected}
+    assert [node.stop for node in tree.nodes] == [Stop.DEADLINE, Stop.DEADLINE, Stop.ANSWERED]
+
+
+# One engine, several event loops.
+
+
+def test_an_engine_can_be_used_in_one_event_loop_after_another():
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(says("hello"))) as server:
+        engine = HttpEngine(server.url, model="m")
+
+        async def once() -> str:
+            async with engine:
+                return (await ask(engine)).text
+
+        assert [anyio.run(once) for _ in range(2)] == ["hello", "hello"]
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("fault", ["none", "broken"])
+def test_an_engine_leaves_nothing_behind_under_trio(fault: str):
+    answer = says("hello there") if fault == "none" else stream(chat("one"), '{"choi', chat(" two"), HANG)
+
+    async def once(url: str) -> str:
+        async with HttpEngine(url, model="m") as engine:
+            try:
+                return (await ask(engine)).text
+            except EngineInterrupted:
+                return "broken"
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(answer)) as server:
+        assert anyio.run(once, server.url, backend="trio") in ("hello there", "broken")

@@ -1,0 +1,164 @@
+"""The ledger by itself: vectors worked out by hand, and invariants under any sequence of purchases."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramet.budget import PICO, Budget, Ledger, Prices, shares
+from ramet.errors import BudgetExhausted, ConfigError
+
+
+def test_a_hold_gives_change_back():
+    ledger = Ledger(tokens=100, nodes=4, depth=2)
+    with ledger.hold(tokens=60) as hold:
+        assert ledger.tokens == 40
+        hold.settle(tokens=25)
+    assert ledger.tokens == 75
+    assert ledger.open == 0
+
+
+def test_a_hold_that_is_never_settled_is_spent_in_full():
+    ledger = Ledger(tokens=100, money=50)
+    with pytest.raises(KeyboardInterrupt), ledger.hold(tokens=60, money=30):
+        raise KeyboardInterrupt
+    assert (ledger.tokens, ledger.money, ledger.open) == (40, 20, 0)
+
+
+def test_a_loan_comes_back_without_the_node_that_was_started():
+    ledger = Ledger(tokens=100, nodes=4, depth=2)
+    loan = ledger.lend(tokens=50, nodes=3)
+    assert (ledger.tokens, ledger.nodes) == (50, 1)
+    assert (loan.tokens, loan.nodes, loan.depth) == (50, 2, 1)
+    loan.repay()
+    loan.repay()
+    assert (ledger.tokens, ledger.nodes, ledger.open) == (100, 3, 0)
+
+
+def test_a_loan_that_was_never_used_gives_its_node_back_too():
+    ledger = Ledger(tokens=100, nodes=4, depth=2)
+    ledger.lend(tokens=50, nodes=3).repay(started=False)
+    assert (ledger.tokens, ledger.nodes) == (100, 4)
+
+
+def test_a_debtor_with_debtors_cannot_repay():
+    loan = Ledger(tokens=100, nodes=4, depth=2).lend(tokens=50, nodes=3)
+    loan.lend(tokens=10, nodes=1)
+    with pytest.raises(AssertionError, match="open"):
+        loan.repay()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "nodes", "money"), [(101, 1, 0), (10, 5, 0), (10, 1, 51), (0, 1, 0), (-5, 1, 0), (10, -1, 0)]
+)
+def test_what_cannot_be_paid_is_refused_and_changes_nothing(tokens: int, nodes: int, money: int):
+    ledger = Ledger(tokens=100, nodes=4, depth=2, money=50)
+    with pytest.raises(BudgetExhausted):
+        ledger.lend(tokens=tokens, nodes=nodes, money=money)
+    assert (ledger.tokens, ledger.nodes, ledger.money, ledger.open) == (100, 4, 50, 0)
+
+
+def test_the_last_level_cannot_lend():
+    with pytest.raises(BudgetExhausted, match="depth 0"):
+        Ledger(tokens=100, nodes=4, depth=0).lend(tokens=10, nodes=1)
+
+
+def test_shares_worked_out_by_hand():
+    assert shares(900, [None, None], least=100) == [300, 300]
+    assert shares(900, [600, 600], least=100) == [450, 450]
+    assert shares(900, [200, 300], least=100) == [200, 300]
+    assert shares(900, [5000, None], least=100) == [800, 100]
+    assert shares(250, [None] * 4, least=100) == [125, 125, 0, 0]
+    assert shares(900, [20, None], least=100) == [0, 450]
+    assert shares(99, [None], least=100) == [0]
+    assert shares(-50, [None, 70], least=10) == [0, 0]
+    assert shares(900, [], least=100) == []
+
+
+@given(
+    st.integers(-100, 10_000),
+    st.lists(st.one_of(st.none(), st.integers(1, 20_000)), max_size=12),
+    st.integers(1, 500),
+)
+def test_shares_never_exceed_what_can_be_lent(lendable: int, asked: list[int | None], least: int):
+    granted = shares(lendable, asked, least=least)
+    assert sum(granted) <= max(0, lendable)
+    for wanted, grant in zip(asked, granted, strict=True):
+        assert grant == 0 or grant >= least
+        assert wanted is None or grant <= wanted
+
+
+@given(st.integers(0, 2**32))
+def test_any_sequence_of_holds_and_loans_keeps_every_token(seed: int):
+    """Tokens in all ledgers, plus what was spent, is always the budget."""
+    dice = random.Random(seed)
+    root = Ledger(tokens=1000, nodes=20, depth=5, money=10_000)
+    alive, spent, started = [root], 0, 0
+    for _ in range(60):
+        ledger = dice.choice(alive)
+        try:
+            if dice.random() < 0.5:
+                with ledger.hold(tokens=dice.randint(-2, 300), money=dice.randint(0, 3000)) as hold:
+                    used = dice.randint(0, hold.tokens)
+                    if dice.random() < 0.7:
+                        hold.settle(tokens=used, money=dice.randint(0, hold.money))
+                    else:
+                        used = hold.tokens
+                spent += used
+            else:
+                loan = ledger.lend(tokens=dice.randint(0, 400), nodes=dice.randint(0, 5), money=dice.randint(0, 3000))
+                started += 1
+                alive.append(loan)
+        except BudgetExhausted:
+            pass
+        debtor = dice.choice(alive)
+        if debtor is not root and not debtor.open and dice.random() < 0.3:
+            debtor.repay()
+            alive.remove(debtor)
+        assert sum(one.tokens for one in alive) + spent == 1000
+        assert sum(one.nodes for one in alive) + started == 20
+        assert min(min(one.tokens, one.nodes, one.money or 0) for one in alive) >= 0
+    for debtor in reversed(alive[1:]):
+        debtor.repay()
+    assert root.open == 0
+    assert root.tokens + spent == 1000
+
+
+def test_prices_are_dollars_per_million_tokens_counted_without_rounding():
+    prices = Prices(prompt=0.15, cached=0.075, generated=0.6)
+    cost = prices.cost(prompt=1_000_000, cached=400_000, generated=1_000_000)
+    assert cost == round((0.6 * 0.15 + 0.4 * 0.075 + 0.6) * PICO)
+    assert prices.worst(prompt=1_000_000, generated=1_000_000) == round(0.75 * PICO)
+
+
+def test_cached_tokens_cost_as_much_as_others_unless_said_otherwise():
+    assert Prices(prompt=2.0).cost(prompt=10, cached=10, generated=0) == Prices(prompt=2.0).cost(
+        prompt=10, cached=0, generated=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"tokens": 0}, "budget.tokens"),
+        ({"tokens": 2.5}, "budget.tokens"),
+        ({"nodes": True}, "budget.nodes"),
+        ({"depth": -1}, "budget.depth"),
+        ({"seconds": 0}, "budget.seconds"),
+        ({"seconds": float("nan")}, "budget.seconds"),
+        ({"money": -1.0}, "budget.money"),
+        ({"money": 1.0}, "prices"),
+        ({"result_bytes": 1}, "budget.result_bytes"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_says_which_limit(settings: dict[str, object], names: str):
+    with pytest.raises(ConfigError, match=names):
+        Budget(**settings)  # pyright: ignore[reportArgumentType]
+
+
+def test_negative_prices_are_refused():
+    with pytest.raises(ConfigError, match="dollars per million"):
+        Prices(prompt=-1.0)

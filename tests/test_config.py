@@ -1,0 +1,256 @@
+"""Settings: where they come from, which one wins, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ramet
+from ramet.config import EngineConfig, RunConfig, load, to_toml
+
+SOURCE = Path(ramet.__file__).parent
+# A knob is a promise: a new one is added here by hand, and has to be read by something.
+KNOBS = {
+    RunConfig: ["question", "dialect", "temperature", "seed", "show_budget", "engine", "budget"],
+    EngineConfig: ["kind", "base_url", "model", "tokenizer", "concurrency", "tries", "stall_s"],
+    ramet.Budget: [
+        *["tokens", "nodes", "depth", "seconds", "children", "turns", "node_tokens", "context"],
+        *["result_bytes", "output_bytes", "reserve", "money", "prices"],
+    ],
+    ramet.Prices: ["prompt", "cached", "generated"],
+}
+
+
+def complaint(**given: Any) -> str:
+    """What is said about settings that are not accepted: always one line."""
+    with pytest.raises(ramet.ConfigError, match=r"^.+\Z") as caught:
+        load(RunConfig, **given)
+    return str(caught.value)
+
+
+# Where settings come from.
+
+
+def test_without_settings_there_are_defaults() -> None:
+    assert load(RunConfig) == RunConfig()
+
+
+def test_flags_win_over_words_and_words_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('dialect = "file"\nseed = 1\ntemperature = 0.1\n[budget]\ntokens = 1\nnodes = 1\ndepth = 1\n')
+    config = load(
+        RunConfig,
+        file=file,
+        words=["dialect=word", "seed=2", "budget.tokens=2", "budget.nodes=2", "budget.nodes=22"],
+        flags={"dialect": "flag", "budget.tokens": 3},
+    )
+    assert (config.dialect, config.seed, config.temperature) == ("flag", 2, 0.1)
+    assert (config.budget.tokens, config.budget.nodes, config.budget.depth) == (3, 22, 1)
+    assert config.budget.turns == ramet.Budget().turns
+
+
+def test_tables_nest(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[engine]\nmodel = "m"\n[budget]\nmoney = 2\n[budget.prices]\nprompt = 0.5\n')
+    config = load(RunConfig, file=file, words=["budget.prices.generated=1"])
+    assert config.engine.model == "m"
+    assert config.budget == ramet.Budget(money=2.0, prices=ramet.Prices(prompt=0.5, generated=1.0))
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("seed=4000", 4000),
+        ("seed=-1", -1),
+        ("seed=1_000", 1000),
+        ("temperature=0.5", 0.5),
+        ("temperature=1", 1.0),
+        ("temperature=1e-3", 0.001),
+        ("show_budget=true", True),
+        ("show_budget=false", False),
+        ("dialect=python", "python"),
+        ('dialect="42"', "42"),
+        ("question=two words", "two words"),
+        ("question=a = b == c", "a = b == c"),
+        ("question=http://host/v1?a=b&c=d", "http://host/v1?a=b&c=d"),
+        ('question=it\'s "quoted"', 'it\'s "quoted"'),
+        ("question=true story", "true story"),
+        ("question=", ""),
+        ("question = padded ", "padded"),
+    ],
+)
+def test_a_word_is_a_key_and_a_value(word: str, value: object) -> None:
+    key = word.partition("=")[0].strip()
+    found = getattr(load(RunConfig, words=[word]), key)
+    assert (found, type(found)) == (value, type(value))
+
+
+# What is said about a wrong one.
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["budget.tokns=5"], "unknown setting 'budget.tokns': did you mean budget.tokens?"),
+        (["budgt.tokens=5"], "unknown setting 'budgt': did you mean budget?"),
+        (["temprature=1"], "unknown setting 'temprature': did you mean temperature?"),
+        (["engine.modl=x"], "unknown setting 'engine.modl': did you mean engine.model?"),
+        (["budget.prices.promt=1"], "unknown setting 'budget.prices.promt': did you mean budget.prices.prompt?"),
+        (["budget=5"], "budget is a table of settings, not 5"),
+        (["budget.tokens"], "'budget.tokens' is not a setting: write key=value, like budget.tokens=2000"),
+        (["=5"], "'=5' is not a setting: write key=value, like budget.tokens=2000"),
+        (["budget=5", "budget.tokens=5"], "budget.tokens: budget is a value, not a table"),
+    ],
+)
+def test_a_wrong_key_is_named_with_what_was_probably_meant(words: list[str], said: str) -> None:
+    assert complaint(words=words) == said
+
+
+def test_a_key_like_no_other_gets_the_list_of_known_ones() -> None:
+    said = complaint(words=["xyzzy=1"])
+    assert all(name in said for name in ["xyzzy", *KNOBS[RunConfig]])
+
+
+def test_an_unknown_key_in_a_file_is_named_like_one_in_a_word(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[budget]\ntokns = 5\n")
+    assert complaint(file=file) == "unknown setting 'budget.tokns': did you mean budget.tokens?"
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "value"),
+    [
+        ("budget.tokens=many", "budget.tokens", "'many'"),
+        ("budget.tokens=0", "budget.tokens", "0"),
+        ("budget.tokens=-5", "budget.tokens", "-5"),
+        ("budget.tokens=1.5", "budget.tokens", "1.5"),
+        ("budget.tokens=1e3", "budget.tokens", "1000.0"),
+        ("budget.tokens=true", "budget.tokens", "True"),
+        ("budget.tokens=[1]", "budget.tokens", "[1]"),
+        ("budget.tokens={a = 1}", "budget.tokens", "{'a': 1}"),
+        ("budget.tokens=99999999999999999999", "budget.tokens", "99999999999999999999"),  # no column holds it
+        ("budget.result_bytes=31", "budget.result_bytes", "31"),
+        ("budget.seconds=0", "budget.seconds", "0"),
+        ("budget.seconds=nan", "budget.seconds", "nan"),
+        ("budget.seconds=inf", "budget.seconds", "inf"),
+        ("budget.seconds=soon", "budget.seconds", "'soon'"),
+        ("budget.prices.prompt=-1", "prices", "-1"),
+        ("budget.prices.prompt=cheap", "budget.prices.prompt", "'cheap'"),
+        ("temperature=warm", "temperature", "'warm'"),
+        ("temperature=true", "temperature", "True"),
+        ("temperature=nan", "temperature", "nan"),
+        ("temperature=-1", "temperature", "-1"),
+        ("seed=1.5", "seed", "1.5"),
+        ("seed=true", "seed", "True"),
+        ("show_budget=perhaps", "show_budget", "'perhaps'"),
+        ("dialect=5", "dialect", "5"),
+        ("engine.kind=tpu", "engine.kind", "'tpu'"),
+        ("engine.model=5", "engine.model", "5"),
+        ("engine.concurrency=0", "concurrency", "0"),
+        ("engine.tries=0", "tries", "0"),
+        ("engine.stall_s=0", "stall_s", "0"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key(word: str, key: str, value: str) -> None:
+    said = complaint(words=[word])
+    assert key in said
+    assert f"got {value}" in said
+
+
+def test_money_without_prices_is_refused() -> None:
+    assert "prices" in complaint(words=["budget.money=1"])
+
+
+@pytest.mark.parametrize("text", [b"tokens = ", b"[budget", b"\xff\xfe", b"a = 1\na = 2"])
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "run.toml"
+    file.write_bytes(text)
+    assert complaint(file=file).startswith(f"{file} is not valid TOML: ")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    assert complaint(file=missing) == f"cannot read {missing}: No such file or directory"
+    assert complaint(file=tmp_path) == f"cannot read {tmp_path}: Is a directory"
+
+
+# There and back.
+
+LIMITS = st.integers(32, 2**40)
+PRICES = st.builds(ramet.Prices, prompt=st.floats(1e-3, 1e5), cached=st.none() | st.floats(0, 1e5))
+BUDGETS = st.builds(
+    ramet.Budget,
+    **dict.fromkeys(["tokens", "nodes", "depth", "children", "turns", "context", "result_bytes"], LIMITS),
+    **dict.fromkeys(["node_tokens", "reserve"], st.none() | LIMITS),
+    **dict.fromkeys(["seconds", "money"], st.none() | st.floats(1e-9, 1e18)),
+    prices=PRICES,
+)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
+    ['"""', "\\u", "a\x7fb", "\r\n", "[budget]"]
+)
+CONFIGS = st.builds(
+    RunConfig,
+    question=TEXTS,
+    temperature=st.floats(0, 2),
+    seed=st.none() | st.integers(-(2**63), 2**63 - 1),
+    show_budget=st.booleans(),
+    engine=st.builds(EngineConfig, model=TEXTS, tokenizer=st.none() | TEXTS),
+    budget=BUDGETS,
+)
+
+
+@settings(deadline=None)
+@given(CONFIGS)
+def test_a_config_written_as_toml_loads_equal(config: RunConfig) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.toml"
+        file.write_text(to_toml(config), encoding="utf-8")
+        assert load(RunConfig, file=file) == config
+
+
+@settings(deadline=None)
+@given(BUDGETS)
+def test_every_limit_can_be_given_as_a_word(budget: ramet.Budget) -> None:
+    words: list[str] = []
+    table = "budget."
+    for line in to_toml(budget).splitlines():
+        key, equals, value = line.partition(" = ")
+        if equals:
+            words.append(f"{table}{key}={value}")
+        elif line:
+            table = f"budget.{line.strip('[]')}."
+    assert load(RunConfig, words=words).budget == budget
+
+
+# Knobs.
+
+
+@pytest.mark.parametrize("kind", KNOBS)
+def test_knobs_are_added_on_purpose(kind: type[Any]) -> None:
+    assert [knob.name for knob in fields(kind)] == KNOBS[kind]
+
+
+def test_every_knob_is_read_somewhere() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")]
+    reads = {
+        node.attr
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    assert {knob for knobs in KNOBS.values() for knob in knobs} - reads == set()
+
+
+def test_every_knob_of_a_run_is_named_in_the_help_or_reachable_as_a_word() -> None:
+    for kind, table in ((RunConfig, ""), (EngineConfig, "engine."), (ramet.Budget, "budget.")):
+        for name in KNOBS[kind]:
+            said = complaint(words=[f"{table}{name}x=1"])
+            assert re.search(rf"did you mean {re.escape(table)}\w+\?", said)
