@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import tempfile
 from dataclasses import fields
 from pathlib import Path
@@ -147,7 +146,6 @@ def test_an_unknown_key_in_a_file_is_named_like_one_in_a_word(tmp_path: Path) ->
         ("temperature=warm", "temperature", "'warm'"),
         ("temperature=true", "temperature", "True"),
         ("temperature=nan", "temperature", "nan"),
-        ("temperature=-1", "temperature", "-1"),
         ("seed=1.5", "seed", "1.5"),
         ("seed=true", "seed", "True"),
         ("show_budget=perhaps", "show_budget", "'perhaps'"),
@@ -247,10 +245,3 @@ def test_every_knob_is_read_somewhere() -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
     }
     assert {knob for knobs in KNOBS.values() for knob in knobs} - reads == set()
-
-
-def test_every_knob_of_a_run_is_named_in_the_help_or_reachable_as_a_word() -> None:
-    for kind, table in ((RunConfig, ""), (EngineConfig, "engine."), (ramet.Budget, "budget.")):
-        for name in KNOBS[kind]:
-            said = complaint(words=[f"{table}{name}x=1"])
-            assert re.search(rf"did you mean {re.escape(table)}\w+\?", said)

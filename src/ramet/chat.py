@@ -29,32 +29,13 @@ class HfTokenizer:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self.inner = tokenizer
-        added = tokenizer.get_added_tokens_decoder().values()
-        self._special = sorted((token.content for token in added if token.special), key=len, reverse=True)
-        # Tokenizers that put a mark before the first word would put one before every part of a message as well.
-        self._joins = self._encode("a\nb") == self._encode("a\n") + self._encode("b")
 
     def encode(self, text: str, *, control: bool) -> list[int]:
-        if control:
-            return self._encode(text)
-        if not self._joins:
-            return self._encode(self._disarm(text))
-        self.inner.encode_special_tokens = True
-        try:
-            return self._encode(text)
-        finally:
-            self.inner.encode_special_tokens = False
+        self.inner.encode_special_tokens = not control  # as ordinary text, when it is not ours
+        return self.inner.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.inner.decode(list(ids), skip_special_tokens=False)
-
-    def _encode(self, text: str) -> list[int]:
-        return self.inner.encode(text, add_special_tokens=False).ids
-
-    def _disarm(self, text: str) -> str:
-        for token in self._special:
-            text = text.replace(token, token[:1] + " " + token[1:])
-        return text
 
 
 def load_renderer(source: str | Path) -> TokenRenderer:

@@ -222,6 +222,7 @@ class FaultyServer:
                 await connection.more()
         except GONE:
             request.disconnected = request.answering
+            self._ended(request)
             scope.cancel()
 
     def _ended(self, request: Received) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -47,12 +47,23 @@ HELLO = Prompt(messages=[Message("system", "Be brief."), Message("user", "Hello?
 HOUR = timedelta(hours=1)
 
 
+@contextmanager
+def closed_port() -> Iterator[str]:
+    """The address of a port that is taken and does not listen."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
 @asynccontextmanager
-async def meeting(script: Script, *, models: Sequence[str] = ("m",), **settings: Any) -> AsyncIterator[Any]:
+async def meeting(
+    script: Script, *, models: Sequence[str] = ("m",), listing: Answer | None = None, **settings: Any
+) -> AsyncIterator[tuple[FaultyServer, HttpEngine]]:
     """A faulty server, and an engine that talks to it."""
-    async with serve(script, models=models) as server, HttpEngine(server.url, model="m", **settings) as engine:
-        with anyio.fail_after(30):
-            yield server, engine
+    async with serve(script, models=models, listing=listing) as server:
+        async with HttpEngine(server.url, model="m", **settings) as engine:
+            with anyio.fail_after(30):
+                yield server, engine
 
 
 async def ask(engine: HttpEngine, *, max_tokens: int = 50, meter: Meter | None = None, **how: Any) -> Completion:
@@ -152,18 +163,6 @@ async def test_a_server_nobody_runs_is_named_in_the_error():
                 await engine.check()
 
 
-class closed_port:  # noqa: N801 (reads as a function)
-    """The address of a port that is taken and does not listen."""
-
-    def __enter__(self) -> str:
-        self.socket = socket.socket()
-        self.socket.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-
 # Back-off and deadlines.
 
 
@@ -202,7 +201,7 @@ def test_an_engine_gives_up_before_the_deadline_rather_than_at_it():
 async def test_a_wait_the_server_asks_for_that_would_miss_the_deadline_is_an_error_that_says_so(kind: str, status: int):
     after = "3600" if kind == "seconds" else http_date(HOUR)
     async with meeting(busy(after, status=status)) as (server, engine):
-        with anyio.fail_after(20), pytest.raises(EngineError, match="too many requests.*miss the deadline") as caught:
+        with anyio.fail_after(20), pytest.raises(EngineError, match=r"too many.*miss the deadline") as caught:
             await ask(engine)
     wait = float(re.findall(r"in ([\d.]+) s", str(caught.value))[0])
     assert 3590 <= wait <= 3601  # the deadline is seconds away: what counts is what the server said
@@ -226,7 +225,7 @@ async def test_clients_told_to_come_back_at_the_same_moment_do_not():
 
 @pytest.mark.anyio
 async def test_a_slow_but_steady_stream_is_not_a_silent_one():
-    words = [step for word in "one two three four five six".split() for step in (0.2, chat(f"{word} "))]
+    words = [step for word in ("one", "two", "three", "four", "five", "six") for step in (0.2, chat(f"{word} "))]
     async with meeting(stream(*words, chat("", finish="stop"), usage(6)), stall_s=0.8, tries=1) as (_, engine):
         completion = await ask(engine)
     assert completion.text == "one two three four five six "
@@ -282,7 +281,7 @@ async def test_a_404_on_a_model_that_is_served_is_not_blamed_on_the_model(models
 @pytest.mark.anyio
 async def test_a_404_from_something_that_lists_no_models_is_told_as_it_is():
     missing = whole("nothing here", status=404)
-    async with serve(missing, listing=missing) as server, HttpEngine(server.url, model="m") as engine:
+    async with meeting(missing, listing=missing) as (_, engine):
         with pytest.raises(EngineError, match="answered 404: nothing here"):
             await ask(engine)
 
@@ -301,10 +300,9 @@ async def test_a_404_from_something_that_lists_no_models_is_told_as_it_is():
     ],
 )
 async def test_a_check_says_what_is_wrong_before_a_tree_is_begun(listing: Answer, message: str):
-    async with serve(says("x"), listing=listing) as server:
-        async with HttpEngine(server.url, model="m", stall_s=0.3) as engine:
-            with pytest.raises(EngineError, match=message):
-                await engine.check()
+    async with meeting(says("x"), listing=listing, stall_s=0.3) as (server, engine):
+        with pytest.raises(EngineError, match=message):
+            await engine.check()
     assert len(server.asked) == 1
 
 
@@ -347,12 +345,12 @@ async def test_the_api_key_goes_to_the_server_and_into_no_error_message():
         *(stream(chat("a"), error_object(leaks)), breaks(RESET)),
     ]
     for fault in faults:
-        async with serve(fault, listing=whole(leaks, status=401)) as server:
-            async with HttpEngine(server.url, model="m", api_key=KEY, tries=1) as engine:
-                for call in (ask, HttpEngine.check):
-                    with pytest.raises(EngineError) as caught:
-                        await call(engine)
-                    assert KEY not in str(caught.value)
+        listing = whole(leaks, status=401)
+        async with meeting(fault, listing=listing, api_key=KEY, tries=1) as (server, engine):
+            for call in (ask, HttpEngine.check):
+                with pytest.raises(EngineError) as caught:
+                    await call(engine)
+                assert KEY not in str(caught.value)
         assert {request.headers["authorization"] for request in server.requests + server.asked} == {f"Bearer {KEY}"}
 
 
@@ -398,6 +396,17 @@ async def test_tokens_are_counted_by_id_where_there_are_ids():
         with pytest.raises(EngineInterrupted, match="after 3 tokens"):
             await engine.sample(Prompt(messages=(), ids=[1]), max_tokens=9, meter=meter)
     assert meter.tokens == 3
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+async def test_thoughts_that_a_server_sends_apart_from_its_answer_are_tokens_too(key: str):
+    thoughts = [{"choices": [{"delta": {key: text}}]} for text in ("so", " then")]
+    meter = Meter()
+    async with meeting(stream(*thoughts, 0.05, RESET), tries=2) as (_, engine):
+        with pytest.raises(EngineInterrupted, match="after 2 tokens"):
+            await ask(engine, meter=meter)
+    assert meter.tokens == 2
 
 
 @pytest.mark.anyio
@@ -478,10 +487,10 @@ async def test_a_tree_in_token_mode_records_exactly_the_ids_that_went_over_the_w
         tree = await ramet.run("How many?", engine=engine)
     assert tree.answer == "three"
     for node in tree.nodes:
-        asked = [body["prompt"] for body in server.bodies if body["prompt"][:30] == node.token_ids[:30]]
+        its_own = [r for r in server.requests if r.headers["x-request-id"] == f"{tree.id}/{node.index}"]
         given_last = max(i for i, piece in enumerate(node.pieces) if not piece.sampled)
         before = [token for piece in node.pieces[: given_last + 1] for token in piece.token_ids]
-        assert asked[-1] == before
+        assert its_own[-1].body["prompt"] == before
         assert sum(node.mask) == node.usage.tokens
         assert all(len(piece.logprobs) == len(piece.token_ids) for piece in node.pieces if piece.sampled)
 
@@ -557,7 +566,7 @@ async def test_a_finished_answer_is_good_even_when_the_server_forgets_to_say_don
 
 
 def by_goal(**answers: Answer) -> Script:
-    """The root hands one part to a clone for each name; each clone gets its answer, and the root tells what it heard."""
+    """The root hands each name to a clone, which gets that answer; then it tells what it heard."""
     call = json.dumps({"name": "delegate", "arguments": {"goals": list(answers)}})
 
     def script(request: Received) -> Answer:
@@ -602,7 +611,7 @@ async def test_an_error_text_no_encoding_can_hold_is_still_text_for_the_parent()
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("generated", "prompt"), [(-5, 7), (3, -7), (10**30, 7)])
+@pytest.mark.parametrize(("generated", "prompt"), [(-5, 7), (0, 7), (3, -7), (10**30, 7)])
 async def test_impossible_usage_makes_no_tree_cheaper_and_breaks_no_ledger(generated: int, prompt: int):
     prices = Prices(prompt=1.0, generated=2.0)
     used = {"completion_tokens": generated, "prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": -1}}
@@ -631,13 +640,12 @@ async def test_no_more_requests_are_in_flight_than_the_engine_may_have():
 
 @pytest.mark.anyio
 async def test_a_request_that_waits_to_be_tried_again_takes_no_place():
-    async with meeting([busy("3600"), says("hello")], concurrency=1) as (server, engine):
-        async with anyio.create_task_group() as group:
-            group.start_soon(ask, engine)
-            await until(lambda: len(server.requests) == 1 and not server.running)
-            with anyio.CancelScope(deadline=float("inf")):
-                assert (await ask(engine)).text == "hello"
-            group.cancel_scope.cancel()
+    turns = [busy("20"), says("hello")]
+    async with meeting(turns, concurrency=1) as (server, engine), anyio.create_task_group() as group:
+        group.start_soon(ask, engine)
+        await until(lambda: len(server.requests) == 1 and not server.running)
+        assert (await ask(engine)).text == "hello"
+        group.cancel_scope.cancel()
 
 
 @pytest.mark.anyio
