@@ -19,6 +19,7 @@ from types import TracebackType
 
 from ramet.errors import BudgetExhausted, ConfigError
 
+LARGEST = 2**62  # a run directory stores counts in 64 bits
 PICO = 10**12  # money is counted in trillionths of a dollar
 
 
@@ -40,6 +41,10 @@ class Prices:
                 raise ConfigError(f"prices are dollars per million tokens, 0 or more; got {price}")
 
     @property
+    def free(self) -> bool:
+        return not (self.prompt or self.cached or self.generated)
+
+    @property
     def per_prompt_token(self) -> int:
         return round(self.prompt * PICO / 1e6)
 
@@ -54,6 +59,8 @@ class Prices:
 
     def cost(self, *, prompt: int, cached: int, generated: int) -> int:
         """What a finished call cost, in trillionths of a dollar."""
+        if self.free:
+            return 0
         return (
             (prompt - cached) * self.per_prompt_token
             + cached * self.per_cached_token
@@ -62,6 +69,8 @@ class Prices:
 
     def worst(self, *, prompt: int, generated: int) -> int:
         """The most a call can cost: no cache hit, every allowed token generated."""
+        if self.free:
+            return 0
         dearest = max(self.per_prompt_token, self.per_cached_token)
         return prompt * dearest + generated * self.per_generated_token
 
@@ -95,7 +104,7 @@ class Budget:
             if limit.name in ("seconds", "money", "prices") or value is None:
                 continue
             floor = least.get(limit.name, 1)
-            if isinstance(value, bool) or not isinstance(value, int) or value < floor:
+            if isinstance(value, bool) or not isinstance(value, int) or not floor <= value < LARGEST:
                 raise ConfigError(f"budget.{limit.name} is a whole number from {floor} up; got {value!r}")
         for name in ("seconds", "money"):
             value = getattr(self, name)

@@ -23,6 +23,8 @@ app.add_typer(bench_app, name="bench")
 # Base of every complaint about flags. A typer with its own click and one with the real click have it in the same place.
 CliError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
+INTERRUPTED = 130
+
 RunPath = Annotated[Path, typer.Argument(help="A run directory, like runs/what-is-the-capital")]
 Json = Annotated[bool, typer.Option("--json", help="Print facts for machines instead of tables.")]
 
@@ -31,20 +33,28 @@ def main() -> None:
     """Entry point: every foreseeable mistake is one line and exit code 2."""
     try:
         code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # typer may have turned Ctrl-C into an exit code
+            _fail("interrupted")
     except CliError as error:
-        message = cast(typer.BadParameter, error).format_message()
-        code = _fail(" ".join(message.split()) or "see ramet --help")
+        message = cast(typer.BadParameter, error).format_message() + _accepted(error)
+        code = _fail(message or "see ramet --help")
     except RametError as error:
         code = _fail(str(error))
-    except BrokenPipeError:
-        code = 0
     except (KeyboardInterrupt, typer.Abort):
-        code = _fail("interrupted", code=130)
+        code = _fail("interrupted", code=INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _accepted(error: Exception) -> str:
+    """The commands there are, for somebody who named another."""
+    context = getattr(error, "ctx", None)
+    if context is None or not str(error).startswith("No such command"):
+        return ""
+    return f" There are {', '.join(context.command.list_commands(context))}."
+
+
 def _fail(message: str, *, code: int = 2) -> int:
-    sys.stderr.write(f"ramet: {message}\n")
+    sys.stderr.write(f"ramet: {' '.join(message.split())}\n")
     return code
 
 
@@ -79,14 +89,16 @@ def run(
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2: exact token ids.")
     ] = None,
-    tokens: Annotated[int | None, typer.Option(help="Generated tokens of the whole tree.")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Agents in the tree, the root included.")] = None,
-    depth: Annotated[int | None, typer.Option(help="Levels below the root.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Wall clock of the whole tree.")] = None,
-    dialect: Annotated[str | None, typer.Option(help="How the model writes actions: tools or python.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Generated tokens of the whole tree (4000).")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Agents in the tree, the root included (16).")] = None,
+    depth: Annotated[int | None, typer.Option(help="Levels below the root (3).")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Wall clock of the whole tree (no limit).")] = None,
+    dialect: Annotated[
+        str | None, typer.Option(help="How the model writes actions: tools (default) or python.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy (0.7).")] = None,
     seed: Annotated[int | None, typer.Option(help="For servers that take one.")] = None,
-    show_budget: Annotated[bool, typer.Option(help="Tell the model what it has left.")] = False,
+    show_budget: Annotated[bool | None, typer.Option(help="Tell the model what it has left.")] = None,
     runs: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
     json: Json = False,
 ) -> None:
@@ -109,7 +121,7 @@ def run(
         "dialect": dialect,
         "temperature": temperature,
         "seed": seed,
-        "show_budget": show_budget or None,
+        "show_budget": show_budget,
         "question": question,
     }
     given = {key: value for key, value in flags.items() if value is not None}

@@ -17,10 +17,11 @@ from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError, StoreError
 from ramet.interfaces import Engine
 from ramet.live import summary, watch
+from ramet.parquet import clean
 from ramet.store import RunDir, query, read_trees
 from ramet.types import Node, Tree
 
-out = Console(highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True, markup=False)
 
 
 def run(config: RunConfig, *, api_key: str | None, runs: Path, as_json: bool) -> None:
@@ -31,10 +32,14 @@ def run(config: RunConfig, *, api_key: str | None, runs: Path, as_json: bool) ->
 
 def make_engine(config: RunConfig, *, api_key: str | None) -> HttpEngine:
     wanted = config.engine
+    if wanted.kind != "http":
+        raise ConfigError(f"engine.kind is http, not {wanted.kind!r}")
     if not wanted.model:
         raise ConfigError("which model? give --model NAME (the server's /v1/models lists them)")
     if not config.question.strip():
         raise ConfigError("the question is empty")
+    if clean(config.question) != config.question:
+        raise ConfigError("the question is not valid UTF-8")
     return HttpEngine(
         wanted.base_url,
         model=wanted.model,
@@ -91,8 +96,9 @@ def show(path: Path, *, tree_id: str | None, node: int | None, as_json: bool) ->
     if not trees:
         if tree_id is not None:
             raise StoreError(f"{path} has no tree {tree_id!r}")
-        out.print(f"{path} has no finished tree yet")
-        return
+        if as_json:
+            return print_json([])
+        return out.print(f"{path} has no finished tree yet")
     if node is not None:
         return _show_node(trees[0], node, as_json=as_json)
     if as_json:
@@ -129,7 +135,8 @@ def sql(path: Path, text: str, *, as_json: bool) -> None:
     table = Table(*names)
     for row in rows:
         table.add_row(*["" if value is None else str(value) for value in row])
-    out.print(table)
+    # Into a file or pipe everything goes in full.
+    (out if out.is_terminal else Console(width=100_000, markup=False)).print(table)
     return None
 
 

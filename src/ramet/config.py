@@ -32,6 +32,11 @@ class EngineConfig:
     tries: int = 5
     stall_s: float = 120.0
 
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "tries", "stall_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"engine.{name} is a number above 0; got {getattr(self, name)!r}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
@@ -44,6 +49,10 @@ class RunConfig:
     show_budget: bool = False  # the model is told what it has left
     engine: EngineConfig = field(default_factory=EngineConfig)
     budget: Budget = field(default_factory=Budget)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise ConfigError(f"temperature is a number from 0 up; got {self.temperature!r}")
 
 
 def load(
@@ -85,7 +94,7 @@ def _fit(wanted: Any, value: Any, *, key: str) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(wanted).validate_python(value, strict=not isinstance(value, int))
+        return TypeAdapter(wanted).validate_python(value, strict=type(value) is not int)
     except ValidationError as error:
         raise ConfigError(f"{key}: {error.errors()[0]['msg'].lower()}; got {value!r}") from None
 
@@ -135,7 +144,8 @@ def to_toml(settings: Any) -> str:
                 write(value, f"{name}{knob.name}.", below)
                 tables.append("\n".join(below))
             elif value is not None:
-                into.append(f"{knob.name} = {json.dumps(value, ensure_ascii=False)}")
+                text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML wants it escaped
+                into.append(f"{knob.name} = {text}")
 
     write(settings, "", lines)
     # Inner tables were finished first; TOML wants the outer one before them, and does not mind the order otherwise.

@@ -29,7 +29,7 @@ def script(prompt: Prompt) -> Reply:
     """What the pretended model says, by goal and turn."""
     if prompt.depth == 0:
         return _root(prompt)
-    if prompt.goal.startswith("Sights") and prompt.turn == 0:
+    if prompt.goal == "Sights for one day" and prompt.turn == 0:
         goals = ["Sights indoors, in case of rain", "Sights outdoors"]
         return Reply(text=f"Two kinds of weather, two lists. {delegate(goals, [None, None])}", seconds=1.0)
     if prompt.goal.startswith("Transport") and not prompt.closing:

@@ -89,4 +89,18 @@ async def watch(run: TreeRun, console: Console) -> None:
 def summary(tree: Tree, *, width: int) -> Group:
     """The finished tree, its answer and its totals."""
     answer = Text("no answer", style="red") if tree.answer is None else Text(tree.answer, style="bold")
-    return Group(table(tree, width=width), Text(), answer, Text(), Text(totals(tree), style="dim"))
+    notes = [Text(line, style="dim") for line in troubles(tree)]
+    return Group(table(tree, width=width), *notes, Text(), answer, Text(), Text(totals(tree), style="dim"))
+
+
+def troubles(tree: Tree, *, most: int = 5) -> list[str]:
+    """Why grants were refused and nodes failed."""
+    lines = [
+        f"refused: {one_line(refusal.goal, 40)}: {refusal.reason}"
+        for node in tree.nodes
+        for turn in node.turns
+        for refusal in turn.refusals
+    ]
+    lines += [f"failed: {one_line(node.goal, 40)}: {node.error}" for node in tree.nodes if node.error]
+    hidden = len(lines) - most
+    return lines if hidden <= 0 else [*lines[:most], f"… and {hidden:,} more"]

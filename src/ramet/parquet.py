@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = 1
+HALVES = re.compile("[\ud800-\udfff]")
 USAGE = tuple(Usage.__dataclass_fields__)
 
 
@@ -86,9 +88,9 @@ def tree_to_rows(tree: Tree) -> Iterable[dict[str, Any]]:
         if node.parent is None:
             task = tree.task
             row |= {
-                "question": task.question,
-                "task_id": task.id,
-                "task": _json({"context": dict(task.context), "reference": task.reference}),
+                "question": clean(task.question),
+                "task_id": clean(task.id),
+                "task": clean(_json({"context": dict(task.context), "reference": task.reference})),
                 "budget": json.dumps(asdict(tree.budget)),
                 "dialect": tree.dialect,
                 "seconds": tree.seconds,
@@ -140,11 +142,19 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
 
 def _text(text: str | None) -> str | None:
     """Text a file can hold: models write half characters that no encoding takes."""
-    return None if text is None else text.encode("utf-8", "replace").decode()
+    return None if text is None else clean(text)
+
+
+def clean(text: str) -> str:
+    """The text with half characters replaced, as decoders do."""
+    return HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=repr)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):  # a dict with odd keys, a circle
+        return json.dumps(repr(value), ensure_ascii=False)
 
 
 def tree_from_rows(rows: list[dict[str, Any]]) -> Tree:

@@ -47,9 +47,9 @@ class RunDir:
             (aside / "meta.json").write_text(json.dumps(_meta(kind), indent=1), encoding="utf-8")
             (aside / "metrics.jsonl").touch()
             return cls(_rename_free(aside, parent, slug(name)))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             shutil.rmtree(aside, ignore_errors=True)
-            raise StoreError(f"cannot write to {parent}: {error.strerror}") from None
+            raise StoreError(f"cannot write to {parent}: {_why(error)}") from None
 
     @classmethod
     def open(cls, path: Path | str) -> RunDir:
@@ -83,7 +83,7 @@ class RunDir:
             aside.rename(final)
         except OSError as error:
             aside.unlink(missing_ok=True)
-            raise StoreError(f"cannot write {final}: {error.strerror or error}") from None
+            raise StoreError(f"cannot write {final}: {_why(error)}") from None
         return final
 
     def files(self) -> list[Path]:
@@ -100,19 +100,24 @@ class RunDir:
             try:
                 metadata = pq.read_schema(file).metadata or {}
             except (OSError, pa.ArrowException) as error:
-                raise StoreError(f"cannot read {file}: {error}") from None
+                raise StoreError(f"cannot read {file}: {_why(error)}") from None
             _check_schema(metadata.get(b"ramet.schema", b"none").decode(), file)
         return files
 
 
 def read_trees(run: RunDir | Path | str) -> Iterator[Tree]:
     """Every tree of a run, as it was."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     run = run if isinstance(run, RunDir) else RunDir.open(run)
     for file in run.checked_files():
         rows: dict[str, list[dict[str, Any]]] = {}
-        for row in pq.read_table(file).to_pylist():
+        try:
+            table = pq.read_table(file)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"cannot read {file}: {_why(error)}") from None
+        for row in table.to_pylist():
             rows.setdefault(row["tree"], []).append(row)
         for of_tree in rows.values():
             yield tree_from_rows(of_tree)
@@ -131,8 +136,12 @@ def query(run: RunDir | Path | str, sql: str) -> tuple[list[str], list[tuple[Any
             else:
                 database.register("nodes", arrow_schema().empty_table())
             database.execute(TREES_VIEW)
-            if (run.path / "metrics.jsonl").stat().st_size:
-                database.read_json(str(run.path / "metrics.jsonl")).create_view("metrics")
+            metrics = run.path / "metrics.jsonl"
+            if metrics.exists() and metrics.stat().st_size:  # a killed writer may have left half a line
+                quoted = str(metrics).replace("'", "''")
+                database.execute(f"create view metrics as from read_ndjson('{quoted}', ignore_errors = true)")
+            if not sql.strip(" \n\t;"):
+                raise StoreError("SQL: there is nothing to run")
             result = database.execute(sql)
             names = [column[0] for column in result.description or []]
             return names, result.fetchall()
@@ -172,6 +181,11 @@ def _rename_free(aside: Path, parent: Path, name: str) -> Path:
             if not final.exists():
                 raise
     raise StoreError(f"no free name like {name} in {parent}")
+
+
+def _why(error: Exception) -> str:
+    """The reason in one line."""
+    return " ".join(str(getattr(error, "strerror", None) or error).split())
 
 
 def _meta(kind: str) -> dict[str, Any]:

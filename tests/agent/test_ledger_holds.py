@@ -116,7 +116,7 @@ def check_tree(run: TreeRun, engine: ramet.ScriptedEngine) -> None:
     assert engine.running == 0
     assert run.ledger.open == 0
     assert run.ledger.tokens + used.tokens + used.lost_tokens == budget.tokens
-    assert run.ledger.nodes + max(1, len(tree.nodes)) == budget.nodes  # a task that does not fit never starts
+    assert run.ledger.nodes + len(tree.nodes) == budget.nodes
     if budget.money is not None:
         assert used.dollars <= budget.money
         assert (run.ledger.money or 0) >= 0
@@ -142,11 +142,14 @@ def test_no_policy_fault_deadline_or_cancellation_overspends(
     seed: int, budget: ramet.Budget, slots: int | None, cancel_after: float | None, show_budget: bool
 ):
     engine = ramet.ScriptedEngine(wild_policy(seed), slots=slots)
-    run = TreeRun("root", engine=engine, budget=budget, show_budget=show_budget)
+    try:
+        run = TreeRun("root", engine=engine, budget=budget, show_budget=show_budget)
+    except ramet.ConfigError:  # this budget cannot hold the question itself
+        return
 
     async def work() -> None:
         with anyio.move_on_after(float("inf") if cancel_after is None else cancel_after):
-            with contextlib.suppress(ramet.EngineError, ramet.ConfigError):
+            with contextlib.suppress(ramet.EngineError):
                 await run.run()
 
     in_virtual_time(work)
@@ -160,10 +163,13 @@ def test_no_policy_fault_deadline_or_cancellation_overspends(
 def test_text_only_servers_are_held_to_the_same_budget(seed: int, budget: ramet.Budget):
     """Their prompts are bounded from above until the server counts them."""
     engine = ramet.ScriptedEngine(wild_policy(seed), token_ids=False)
-    run = TreeRun("root", engine=engine, budget=budget)
+    try:
+        run = TreeRun("root", engine=engine, budget=budget)
+    except ramet.ConfigError:
+        return
 
     async def work() -> None:
-        with contextlib.suppress(ramet.EngineError, ramet.ConfigError):
+        with contextlib.suppress(ramet.EngineError):
             await run.run()
 
     in_virtual_time(work)

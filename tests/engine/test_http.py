@@ -60,10 +60,12 @@ async def meeting(
     script: Script, *, models: Sequence[str] = ("m",), listing: Answer | None = None, **settings: Any
 ) -> AsyncIterator[tuple[FaultyServer, HttpEngine]]:
     """A faulty server, and an engine that talks to it."""
-    async with serve(script, models=models, listing=listing) as server:
-        async with HttpEngine(server.url, model="m", **settings) as engine:
-            with anyio.fail_after(30):
-                yield server, engine
+    async with (
+        serve(script, models=models, listing=listing) as server,
+        HttpEngine(server.url, model="m", **settings) as engine,
+    ):
+        with anyio.fail_after(30):
+            yield server, engine
 
 
 async def ask(engine: HttpEngine, *, max_tokens: int = 50, meter: Meter | None = None, **how: Any) -> Completion:
@@ -87,7 +89,7 @@ def error_object(text: str = "out of memory") -> dict[str, Any]:
 PASSING = {
     "429 and no delay": (busy("0"), "answered 429: too many requests"),
     "429 and a date that has passed": (busy(http_date(-HOUR)), "answered 429: too many requests"),
-    "429 and a date in a minute that is not one": (busy("soon"), "answered 429: too many requests"),
+    "429 and a delay that is none": (busy("soon"), "answered 429: too many requests"),
     "429 without a word about when": (busy(), "answered 429: too many requests"),
     "500 with an error object": (whole(error_object(), status=500), "answered 500: out of memory"),
     "502 with a web page": (whole("<h1>Bad\nGateway</h1>", status=502), "answered 502: <h1>Bad Gateway</h1>"),
@@ -115,8 +117,27 @@ PASSING = {
 }
 
 
+# One of each kind: every second attempt waits a little.
+RETRIED = [
+    "429 and no delay",
+    "429 and a date that has passed",
+    "429 without a word about when",
+    "500 with an error object",
+    "reset before any byte",
+    "closed before any byte",
+    "silence",
+    "a stream of nothing",
+    "half a body",
+    "a body that is not gzip",
+    "invalid JSON",
+    "invalid JSON in a stream",
+    "JSON that is no object",
+    "an error object in a stream",
+]
+
+
 @pytest.mark.anyio
-@pytest.mark.parametrize("fault", PASSING)
+@pytest.mark.parametrize("fault", RETRIED)
 async def test_what_may_pass_is_tried_again(fault: str):
     async with meeting([PASSING[fault][0], says("all is well")], tries=2, stall_s=0.3) as (server, engine):
         completion = await ask(engine)
@@ -147,10 +168,9 @@ async def test_the_engine_gives_up_after_as_many_tries_as_it_was_given():
 
 @pytest.mark.anyio
 async def test_different_failures_one_after_the_other_are_all_waited_out():
-    faults = [busy("0"), breaks(RESET), whole("oops", status=500), says("here")]
-    async with meeting(faults, tries=4) as (server, engine):
+    async with meeting([busy("0"), breaks(RESET), says("here")], tries=3) as (server, engine):
         assert (await ask(engine)).text == "here"
-    assert len(server.requests) == 4
+    assert len(server.requests) == 3
 
 
 @pytest.mark.anyio
@@ -225,10 +245,10 @@ async def test_clients_told_to_come_back_at_the_same_moment_do_not():
 
 @pytest.mark.anyio
 async def test_a_slow_but_steady_stream_is_not_a_silent_one():
-    words = [step for word in ("one", "two", "three", "four", "five", "six") for step in (0.2, chat(f"{word} "))]
-    async with meeting(stream(*words, chat("", finish="stop"), usage(6)), stall_s=0.8, tries=1) as (_, engine):
+    words = [step for word in ("one", "two", "three", "four", "five") for step in (0.15, chat(f"{word} "))]
+    async with meeting(stream(*words, chat("", finish="stop"), usage(5)), stall_s=0.6, tries=1) as (_, engine):
         completion = await ask(engine)
-    assert completion.text == "one two three four five six "
+    assert completion.text == "one two three four five "
 
 
 # Errors that stay.
@@ -726,16 +746,10 @@ def test_an_engine_can_be_used_in_one_event_loop_after_another():
     assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize("fault", ["none", "broken"])
-def test_an_engine_leaves_nothing_behind_under_trio(fault: str):
-    answer = says("hello there") if fault == "none" else stream(chat("one"), '{"choi', chat(" two"), HANG)
-
+def test_an_engine_leaves_nothing_behind_under_trio():
     async def once(url: str) -> str:
         async with HttpEngine(url, model="m") as engine:
-            try:
-                return (await ask(engine)).text
-            except EngineInterrupted:
-                return "broken"
+            return (await ask(engine)).text
 
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(answer)) as server:
-        assert anyio.run(once, server.url, backend="trio") in ("hello there", "broken")
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(says("hello there"))) as server:
+        assert anyio.run(once, server.url, backend="trio") == "hello there"

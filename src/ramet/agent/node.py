@@ -19,7 +19,7 @@ from ramet.agent.transcript import Transcript
 from ramet.agent.words import cut, report_text
 from ramet.budget import Ledger
 from ramet.errors import EngineError, EngineInterrupted
-from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result
+from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result, Session
 from ramet.types import Completion, Meter, Node, Piece, Refusal, State, Stop, Turn
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ class NodeRun:
         self.num_children = 0
         self.loans: list[tuple[Node, Ledger]] = []
         self._results: list[Result] = []  # what the next message will tell
-        self._session = tree.dialect.session(self)
 
     # What a session asks of its host.
 
@@ -127,26 +126,27 @@ class NodeRun:
         """Until it has answered, or cannot any more. Only cancellation from outside leaves as an exception."""
         node = self.node
         node.started_s = self.tree.now()
+        session = self.tree.dialect.session(self)
         if self.deadline < math.inf:
             self.soft = self.deadline - TIME_RESERVE * (self.deadline - self.tree.clock())
         try:
             with _until(self.deadline):
-                why = await self._work()
+                why = await self._work(session)
                 if why is not None:
-                    await self._turn(self._last(why))
+                    await self._turn(self._last(why), session)
         except EngineError as error:
             node.stop, node.error = Stop.ERROR, str(error)
         finally:
             self._end()
 
-    async def _work(self) -> Stop | None:
+    async def _work(self, session: Session) -> Stop | None:
         """Turns until the node is done (None), or must be asked for its answer (why)."""
         with _until(self.soft):
             while self.node.stop is None:
                 step = self._next()
                 if isinstance(step, Stop):
                     return step
-                await self._turn(step)
+                await self._turn(step, session)
             return None
         self._results = self._salvage()
         return Stop.DEADLINE
@@ -164,7 +164,7 @@ class NodeRun:
             for i, one in enumerate(reports, start=1)
         ]
 
-    async def _turn(self, step: Step) -> None:
+    async def _turn(self, step: Step, session: Session) -> None:
         """Tell what came back, sample, act."""
         node, closing = self.node, step.closing
         if closing is not None:
@@ -188,12 +188,12 @@ class NodeRun:
         node.turns.append(turn)
         node.state = State.ACTING
         if closing is not None or step.only:
-            outcome = await self._session.close(text)
+            outcome = await session.close(text)
             if step.only:
                 complete = completion.finish == "stop" and outcome.answer is not None
                 node.stop = Stop.ANSWERED if complete else Stop.TURNS
         else:
-            outcome = await self._session.act(text, finish=completion.finish)
+            outcome = await session.act(text, finish=completion.finish)
         self._apply(outcome, turn)
 
     def _apply(self, outcome: Outcome, turn: Turn) -> None:
@@ -243,8 +243,8 @@ class NodeRun:
                 completion = await self.tree.sample(prompt, max_tokens=cap, seed=self._seed(), meter=meter)
             except EngineError:
                 spent = min(cap, meter.tokens)
-                self._count(prompt=size if spent else 0, cached=0, generated=spent)
-                hold.settle(tokens=spent, money=prices.cost(prompt=size if spent else 0, cached=0, generated=spent))
+                cost = self._count(prompt=size if spent else 0, cached=0, generated=spent)
+                hold.settle(tokens=spent, money=cost)
                 raise
             except BaseException:
                 # Cancelled: what was seen is counted, what was not seen is paid for all the same.
@@ -256,25 +256,24 @@ class NodeRun:
                     f"the engine generated {completion.num_tokens} tokens where {cap} were allowed: "
                     "no budget can hold with it"
                 )
-            prompt_tokens = min(size, completion.prompt_tokens or size)
-            used = {
-                "prompt": prompt_tokens,
-                "cached": min(prompt_tokens, completion.cached_tokens),
-                "generated": completion.num_tokens,
-            }
-            self._count(**used)
-            hold.settle(tokens=completion.num_tokens, money=prices.cost(**used))
+            prompt_tokens = completion.prompt_tokens or size
+            cached = min(prompt_tokens, completion.cached_tokens)
+            cost = self._count(prompt=prompt_tokens, cached=cached, generated=completion.num_tokens)
+            hold.settle(tokens=completion.num_tokens, money=min(cost, hold.money))
         return completion
 
-    def _count(self, *, prompt: int, cached: int, generated: int) -> None:
+    def _count(self, *, prompt: int, cached: int, generated: int) -> int:
+        """Book what a call used; returns what it cost."""
         usage = self.node.usage
+        cost = self.tree.budget.prices.cost(prompt=prompt, cached=cached, generated=generated)
         usage.tokens += generated
         usage.prompt_tokens += prompt
         usage.cached_tokens += cached
-        usage.cost += self.tree.budget.prices.cost(prompt=prompt, cached=cached, generated=generated)
+        usage.cost += cost
         usage.peak_context = max(usage.peak_context, prompt + generated)
         self.node.meter = Meter()
         self.clock += generated
+        return cost
 
     def _seed(self) -> int | None:
         return self.tree.seed_for(self.node.path, len(self.node.turns))

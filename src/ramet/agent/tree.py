@@ -52,6 +52,8 @@ class TreeRun:
         seed: int | None = None,
         show_budget: bool = False,
     ) -> None:
+        if not 0 <= temperature < math.inf:
+            raise ConfigError(f"temperature is a number from 0 up; got {temperature!r}")
         task = Task(question=task) if isinstance(task, str) else task
         self.engine = engine
         self.budget = budget or Budget()
@@ -66,6 +68,7 @@ class TreeRun:
         self.clock: Callable[[], float] = anyio.current_time
         self._systems: dict[tuple[bool, bool], str] = {}
         self.closing_size = self._closing_size()
+        self.root = self._make_root()
 
     async def run(self) -> Tree:
         """Run to the end. An engine that fails the root raises `EngineError`, with the tree attached."""
@@ -73,26 +76,27 @@ class TreeRun:
             if hasattr(self.dialect, "__aenter__"):
                 opened: Any = self.dialect
                 await stack.enter_async_context(opened)
-            root = self._root()
+            self.clock = _clock()
+            self._began = self.clock()
+            if self.budget.seconds is not None:
+                self.root.deadline = self._began + self.budget.seconds
             try:
-                await root.run()
+                await self.root.run()
             finally:
                 self.tree.seconds = self.now()
         if self.ledger.open:
             raise AssertionError(f"{self.ledger.open} loans were never settled")
-        if root.node.stop is Stop.ERROR:
-            error = EngineError(root.node.error or "the engine failed")
+        if self.tree.root.stop is Stop.ERROR:
+            error = EngineError(self.tree.root.error or "the engine failed")
             error.tree = self.tree
             raise error
         return self.tree
 
-    def _root(self) -> NodeRun:
-        self.clock = _clock()
-        self._began = self.clock()
+    def _make_root(self) -> NodeRun:
+        """The root, with its window filled. A task that does not fit is refused here, before anything runs."""
         budget, task = self.budget, self.tree.task
-        seconds = math.inf if budget.seconds is None else budget.seconds
         node = Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=budget.tokens)
-        root = NodeRun(self, node, self.ledger, deadline=self._began + seconds, context=self.world.context)
+        root = NodeRun(self, node, self.ledger, deadline=math.inf, context=self.world.context)
         root.open()
         needed = root.limits.smallest_window(root.transcript.size)
         if needed > budget.context:
@@ -138,8 +142,9 @@ class TreeRun:
         if ledger.depth > 0:
             parts.append(f"{ledger.nodes} clones")
             parts.append(f"{ledger.depth} levels")
-        if run.deadline < math.inf:
-            parts.append(f"{max(0.0, run.deadline - self.clock()):.0f} seconds")
+        seconds = run.deadline - self.clock() if self._began is not None else budget.seconds or math.inf
+        if seconds < math.inf:
+            parts.append(f"{max(0.0, seconds):.0f} seconds")
         return f"You have left: {', '.join(parts)}."
 
     def seed_for(self, path: tuple[int, ...], turn: int) -> int | None:

@@ -53,10 +53,13 @@ class HttpEngine:
         stall_s: float = 120.0,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
+        if concurrency < 1 or tries < 1 or not stall_s > 0:
+            raise ConfigError("concurrency and tries are from 1 up, stall_s is above 0")
         self.base_url = _checked(base_url)
         self.model = model
         self.tries = tries
         self.renderer = _renderer(tokenizer)
+        self._api_key = api_key
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = httpx.Timeout(stall_s, connect=min(10.0, stall_s))
         self._extra = dict(extra or {})
@@ -84,10 +87,10 @@ class HttpEngine:
         try:
             async with self._sending():
                 response = await self._open().get(f"{self.base_url}/models", headers=self._headers)
+                if response.status_code != 200:
+                    raise self._refused(response.status_code, response.headers, response.text)
         except EngineBusy as error:
             raise EngineError(str(error)) from error
-        if response.status_code != 200:
-            raise self._refused(response.status_code, response.headers, response.text)
         try:
             return [str(entry["id"]) for entry in response.json()["data"]]
         except (ValueError, KeyError, TypeError):
@@ -170,6 +173,10 @@ class HttpEngine:
             raise EngineBusy(f"cannot reach {self.base_url}: {_reason(error)}") from None
         except httpx.TransportError as error:
             raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}") from None
+        except EngineError as error:
+            if self._api_key:  # servers repeat keys in their complaints
+                error.args = (str(error).replace(self._api_key, "***"),)
+            raise
 
     async def _back_off(self, busy: EngineBusy, attempt: int) -> None:
         """Wait before the next attempt, or give up: no attempts left, or no time left to wait."""
@@ -215,6 +222,8 @@ def _checked(base_url: str) -> str:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
         raise ConfigError(f"base_url {base_url!r} is not an address: {error}") from None
+    if url.userinfo:
+        raise ConfigError("base_url holds a password: give it as the API key, which is never stored")
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigError(f"base_url is an address like http://127.0.0.1:8000/v1; got {base_url!r}")
     return str(url).rstrip("/") + ("/v1" if url.path in ("", "/") else "")

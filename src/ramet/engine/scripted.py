@@ -16,6 +16,7 @@ from ramet.errors import EngineError, EngineInterrupted
 from ramet.render import TextRenderer, TokenRenderer
 from ramet.types import Completion, Meter, Prompt
 
+SLICES = 8  # in how many steps the tokens of a slow reply appear
 WORD = re.compile(r"<\|\w+\|>|\s?\w+|\s?[^\w\s]+|\s+")
 
 
@@ -111,8 +112,11 @@ class ScriptedEngine:
         """Let time pass; cut off in the middle, count only what had appeared by then."""
         began = anyio.current_time()
         share = 1.0
+        slices = SLICES if reply.seconds else 1
         try:
-            await anyio.sleep(reply.seconds)
+            for passed in range(slices):
+                meter.tokens = num_tokens * passed // slices
+                await anyio.sleep(reply.seconds / slices)
         except BaseException:
             share = min(1.0, (anyio.current_time() - began) / reply.seconds) if reply.seconds else 0.0
             raise

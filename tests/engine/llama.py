@@ -1,0 +1,50 @@
+"""The real llama.cpp server with a small real model, in a process of its own: it can be stopped, and its log is quiet.
+
+Run as a script it serves until its input is closed, so that it never outlives the tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SLOTS, WINDOW = 4, 2048
+
+
+@contextmanager
+def llama_server() -> Iterator[str]:
+    """Its address, without a path, for as long as the block lasts."""
+    with subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        if process.stdout is None:
+            raise AssertionError("started with a pipe")
+        try:
+            address = next((line.split()[1] for line in process.stdout if line.startswith("serving ")), None)
+            if address is None:
+                raise RuntimeError(f"the llama.cpp server ended with {process.wait()}: run {__file__} to see why")
+            yield address
+        finally:
+            process.kill()
+
+
+def main() -> None:
+    import xllamacpp
+
+    from ramet.chat import smollm2_file
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(smollm2_file())
+    params.n_parallel, params.n_ctx = SLOTS, SLOTS * WINDOW
+    # One thread: two of them wait for each other actively, and starve on a machine where the tests need a core too.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    server = xllamacpp.Server(params)
+    sys.stdout.write(f"serving {server.listening_address}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
