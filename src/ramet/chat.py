@@ -29,6 +29,11 @@ class HfTokenizer:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self.inner = tokenizer
+        added = tokenizer.get_added_tokens_decoder()
+        self._control = frozenset(number for number, token in added.items() if token.special)
+
+    def is_control(self, token: int) -> bool:
+        return token in self._control
 
     def encode(self, text: str, *, control: bool) -> list[int]:
         self.inner.encode_special_tokens = not control  # as ordinary text, when it is not ours

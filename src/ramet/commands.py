@@ -17,9 +17,8 @@ from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError, StoreError
 from ramet.interfaces import Engine
 from ramet.live import summary, watch
-from ramet.parquet import clean
 from ramet.store import RunDir, query, read_trees
-from ramet.types import Node, Tree
+from ramet.types import Node, Tree, clean
 
 out = Console(highlight=False, soft_wrap=True, markup=False)
 

@@ -7,20 +7,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ramet.budget import Budget
 from ramet.config import build
-from ramet.types import Node, Piece, Refusal, State, Stop, Task, Tree, Turn, Usage, Verdict
+from ramet.types import Node, Piece, Refusal, State, Stop, Task, Tree, Turn, Usage, Verdict, clean
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = 1
-HALVES = re.compile("[\ud800-\udfff]")
 USAGE = tuple(Usage.__dataclass_fields__)
 
 
@@ -143,11 +141,6 @@ def _turn_row(turn: Turn) -> dict[str, Any]:
 def _text(text: str | None) -> str | None:
     """Text a file can hold: models write half characters that no encoding takes."""
     return None if text is None else clean(text)
-
-
-def clean(text: str) -> str:
-    """The text with half characters replaced, as decoders do."""
-    return HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _json(value: object) -> str:

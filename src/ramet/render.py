@@ -23,6 +23,7 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, control: bool) -> Sequence[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
+    def is_control(self, token: int) -> bool: ...
 
 
 class Renderer(Protocol):
@@ -99,7 +100,8 @@ class TokenRenderer:
         return len(piece.token_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        if ids and ids[-1] == self.end_of_turn:
+        """What was said: without the control token that ended it, of which models know more than one."""
+        if ids and self.tokenizer.is_control(ids[-1]):
             ids = ids[:-1]
         return self.tokenizer.decode(ids)
 

@@ -6,6 +6,7 @@ A tree is a flat list of nodes with a `parent` index: one table, no recursion to
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,12 @@ from typing import Literal
 from ramet.budget import PICO, Budget
 
 Role = Literal["system", "user", "assistant"]
+HALVES = re.compile("[\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text with half characters replaced, as decoders do: models and servers write some, no encoding takes them."""
+    return HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

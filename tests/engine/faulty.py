@@ -158,7 +158,6 @@ class FaultyServer:
     url: str = ""
     requests: list[Received] = field(default_factory=list[Received])  # POSTs; the rest is in `asked`
     asked: list[Received] = field(default_factory=list[Received])
-    connections: int = 0
     running: int = 0
     most_running: int = 0
 
@@ -168,7 +167,6 @@ class FaultyServer:
 
     async def talk(self, socket_stream: SocketStream) -> None:
         """One connection, request after request."""
-        self.connections += 1
         with suppress(*GONE):
             async with socket_stream:
                 connection = _Connection(socket_stream)

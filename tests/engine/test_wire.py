@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet.engine.scripted import WordTokenizer
 from ramet.engine.wire import Collected, Event, events, problem
 from ramet.errors import EngineBusy, EngineError
+from ramet.render import TextRenderer, TokenRenderer
 from ramet.types import Completion, Meter
 from tests.engine.faulty import chat, llama, usage, vllm
 
@@ -32,6 +34,10 @@ JSON = st.recursive(
 
 
 TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("\n\r\x0b\x0c\x1e\x85\u2028\u2029é😀"), max_size=6)
+
+
+EXACT = TokenRenderer(WordTokenizer())
+EXACT.tokenizer.encode(" ".join(f"w{i}" for i in range(400)), control=False)  # ids 0 to 399 are words
 
 
 def read(data: bytes, *, pieces: Sequence[bytes] | None = None, kind: str = "text/event-stream") -> list[Event]:
@@ -52,7 +58,7 @@ def collect(*sent: Any, exact: bool = False, max_tokens: int = 50) -> Completion
     collected = Collected(Meter())
     for event in sent:
         collected.add(Event.model_validate(event))
-    return collected.completion(max_tokens=max_tokens, exact=exact)
+    return collected.completion(max_tokens=max_tokens, renderer=EXACT if exact else TextRenderer())
 
 
 def sse(*sent: Any) -> bytes:

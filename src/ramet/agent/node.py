@@ -252,6 +252,7 @@ class NodeRun:
                 usage.lost_tokens += cap - min(cap, meter.tokens)
                 raise
             if completion.num_tokens > cap:
+                self._count(prompt=size, cached=0, generated=completion.num_tokens)
                 raise EngineError(
                     f"the engine generated {completion.num_tokens} tokens where {cap} were allowed: "
                     "no budget can hold with it"

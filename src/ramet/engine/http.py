@@ -28,7 +28,7 @@ from ramet.render import Renderer, TextRenderer
 from ramet.types import Completion, Meter, Prompt
 
 PASSING = {408, 425, 429, 500, 502, 503, 504, 529}  # worth another attempt
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0
+FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_PATIENCE_S = 0.5, 20.0, 600.0
 
 
 class HttpEngine:
@@ -55,6 +55,8 @@ class HttpEngine:
     ) -> None:
         if concurrency < 1 or tries < 1 or not stall_s > 0:
             raise ConfigError("concurrency and tries are from 1 up, stall_s is above 0")
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+            raise ConfigError("the API key holds characters that no request header can carry")
         self.base_url = _checked(base_url)
         self.model = model
         self.tries = tries
@@ -63,7 +65,8 @@ class HttpEngine:
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = httpx.Timeout(stall_s, connect=min(10.0, stall_s))
         self._extra = dict(extra or {})
-        self._slots = anyio.CapacityLimiter(concurrency)
+        self._concurrency = concurrency
+        self._slots: anyio.CapacityLimiter | None = None
         self._client: httpx.AsyncClient | None = None
         self._loop: object = None
         self._jitter = random.Random()
@@ -116,9 +119,9 @@ class HttpEngine:
         path, body = self._request(prompt, max_tokens=max_tokens, stop=stop, temperature=temperature, seed=seed)
         for attempt in range(1, self.tries + 1):
             try:
-                async with self._slots:
+                async with self._limiter():
                     collected = await self._attempt(path, body, prompt, meter)
-                return collected.completion(max_tokens=max_tokens, exact=self.renderer.exact)
+                return collected.completion(max_tokens=max_tokens, renderer=self.renderer)
             except EngineBusy as busy:
                 if meter.tokens:
                     raise EngineInterrupted(f"{busy} after {meter.tokens} tokens") from busy
@@ -171,7 +174,10 @@ class HttpEngine:
             raise EngineBusy(f"{self.base_url} was silent for too long") from None
         except httpx.ConnectError as error:
             raise EngineBusy(f"cannot reach {self.base_url}: {_reason(error)}") from None
-        except httpx.TransportError as error:
+        except httpx.RemoteProtocolError as error:
+            # Mostly a kept connection that the server has closed meanwhile: ask again at once.
+            raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}", retry_after_s=0) from None
+        except httpx.RequestError as error:
             raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}") from None
         except EngineError as error:
             if self._api_key:  # servers repeat keys in their complaints
@@ -181,12 +187,16 @@ class HttpEngine:
     async def _back_off(self, busy: EngineBusy, attempt: int) -> None:
         """Wait before the next attempt, or give up: no attempts left, or no time left to wait."""
         if attempt >= self.tries:
-            raise EngineError(f"{busy} (tried {attempt} times)") from busy
+            raise EngineError(f"{busy} (tried {'once' if attempt == 1 else f'{attempt} times'})") from busy
         growing = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * self._jitter.uniform(0.5, 1.0)
         wait = growing if busy.retry_after_s is None else busy.retry_after_s + self._jitter.uniform(0.0, FIRST_WAIT_S)
+        if busy.retry_after_s == 0 and attempt == 1:
+            wait = 0.0
         left = anyio.current_effective_deadline() - anyio.current_time()
         if wait >= left:
             raise EngineError(f"{busy} (the next attempt in {wait:.1f} s would miss the deadline)") from busy
+        if wait > LONGEST_PATIENCE_S:
+            raise EngineError(f"{busy} (it asks to wait {wait:.0f} s)") from busy
         await anyio.sleep(wait)
 
     def _refused(self, status: int, headers: Mapping[str, str], text: str) -> EngineError:
@@ -203,17 +213,29 @@ class HttpEngine:
         try:
             offered = await self.models()
         except EngineError:
+            offered = [self.model]
+        if self.model in offered:  # then it is the address
             return f"{self.base_url} answered 404: {problem(text)}"
         return _unknown_model(self.base_url, self.model, offered)
 
     def _open(self) -> httpx.AsyncClient:
-        """The client of this event loop: connections do not outlive the loop they were made in."""
-        loop = anyio.lowlevel.current_token()
-        if self._client is None or self._loop != loop:
+        self._enter_loop()
+        if self._client is None:
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
             self._client = httpx.AsyncClient(timeout=self._timeout, limits=limits)
-            self._loop = loop
         return self._client
+
+    def _limiter(self) -> anyio.CapacityLimiter:
+        self._enter_loop()
+        if self._slots is None:
+            self._slots = anyio.CapacityLimiter(self._concurrency)
+        return self._slots
+
+    def _enter_loop(self) -> None:
+        """Connections and slots do not outlive the event loop they were made in."""
+        loop = anyio.lowlevel.current_token()
+        if self._loop != loop:
+            self._loop, self._client, self._slots = loop, None, None
 
 
 def _checked(base_url: str) -> str:
@@ -243,7 +265,7 @@ def _unknown_model(base_url: str, model: str, offered: Sequence[str]) -> str:
     return f"{base_url} has no model {model!r}; it serves {', '.join(offered) or 'none'}"
 
 
-def _reason(error: httpx.TransportError) -> str:
+def _reason(error: httpx.RequestError) -> str:
     return str(error) or type(error).__name__
 
 

@@ -54,6 +54,9 @@ class WordTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self.words[i] for i in ids)
 
+    def is_control(self, token: int) -> bool:
+        return self.words[token].startswith("<|")
+
     def _id(self, word: str) -> int:
         found = self._ids.get(word)
         if found is None:

@@ -6,11 +6,15 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import anyio
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from ramet.errors import EngineBusy, EngineError
-from ramet.types import Completion, Meter
+from ramet.render import Renderer
+from ramet.types import Completion, Meter, clean
+
+DRAIN_S = 0.5
 
 
 class TokenLogprob(BaseModel):
@@ -27,6 +31,8 @@ class Logprobs(BaseModel):
 
 class Words(BaseModel):
     content: str | None = None
+    reasoning_content: str | None = None  # thoughts, where a server sends them apart; two spellings
+    reasoning: str | None = None
 
 
 class Choice(BaseModel):
@@ -61,13 +67,26 @@ async def events(response: httpx.Response) -> AsyncIterator[Event]:
     if "event-stream" not in response.headers.get("content-type", ""):
         yield _event((await response.aread()).decode(errors="replace"))
         return
-    async for line in response.aiter_lines():
-        if not line.startswith("data:"):
-            continue
-        data = line[5:].strip()
-        if data == "[DONE]":
-            return
-        yield _event(data)
+    lines = _lines(response)
+    async for line in lines:
+        data = line.removeprefix("data:").strip()
+        if line.startswith("data:") and data == "[DONE]":
+            break
+        if line.startswith("data:"):
+            yield _event(data)
+    with anyio.move_on_after(DRAIN_S):  # a connection that was read to its end can be used again
+        async for _ in lines:
+            pass
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    """Lines as the protocol means them: text may hold other characters that Python takes for line breaks."""
+    rest = b""
+    async for data in response.aiter_bytes():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+    yield rest.decode(errors="replace")
 
 
 def _event(text: str) -> Event:
@@ -77,6 +96,8 @@ def _event(text: str) -> Event:
         first = error.errors()[0]
         kind = "invalid JSON" if first["type"] == "json_invalid" else "JSON of an unknown shape"
         raise EngineBusy(f"the server sent {kind}: {text[:80]!r}") from None
+    if "choices" not in event.model_fields_set and event.error is None:
+        raise EngineBusy(f"the server sent JSON of an unknown shape: {text[:80]!r}")
     if event.error is not None:  # an error in the middle of a stream
         raise EngineBusy(f"the server reported an error: {problem(text)}")
     return event
@@ -86,12 +107,12 @@ def problem(text: str) -> str:
     """The one sentence in an error body."""
     try:
         said: object = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         said = text
     for key in ("error", "message", "detail"):
         if isinstance(said, dict) and key in said:
             said = cast(dict[str, object], said)[key]
-    return " ".join(str(cast(object, said)).split())[:300] or "no reason given"
+    return clean(" ".join(str(cast(object, said)).split())[:300]) or "no reason given"
 
 
 class Collected:
@@ -104,6 +125,7 @@ class Collected:
         self._ids: list[int] = []
         self._logprobs: list[float] = []
         self._usage = Usage()
+        self._unseen = 0  # bytes of thoughts that are no part of the answer
 
     def add(self, event: Event) -> None:
         self._usage = event.usage or self._usage
@@ -114,36 +136,54 @@ class Collected:
             ids, logprobs = _tokens(choice)
             self._ids += ids
             self._logprobs += logprobs
+            thoughts = (words.reasoning_content or words.reasoning or "") if words else ""
+            self._unseen += len(thoughts.encode())
             # Without ids a piece of text is at least one token.
-            self.meter.tokens += len(ids) or (1 if text else 0)
+            self.meter.tokens += len(ids) or (1 if text or thoughts else 0)
             self.finish = choice.finish_reason or self.finish
 
-    def completion(self, *, max_tokens: int, exact: bool) -> Completion:
+    def completion(self, *, max_tokens: int, renderer: Renderer) -> Completion:
         text = "".join(self._text)
-        if exact and text and not self._ids:
+        num_tokens = self._num_tokens(text, max_tokens)
+        if renderer.exact:
+            self._check_ids(text, num_tokens, renderer)
+        details = self._usage.prompt_tokens_details
+        cached = (details.cached_tokens if details else None) or 0
+        prompt_tokens = self._usage.prompt_tokens or 0
+        return Completion(
+            text=text,
+            token_ids=tuple(self._ids) if renderer.exact else (),
+            logprobs=tuple(self._logprobs) if renderer.exact and len(self._logprobs) == len(self._ids) else (),
+            num_tokens=num_tokens,
+            finish="length" if self.finish == "length" else "stop",
+            prompt_tokens=prompt_tokens if prompt_tokens > 0 else None,
+            cached_tokens=max(0, cached),
+        )
+
+    def _check_ids(self, text: str, num_tokens: int, renderer: Renderer) -> None:
+        """Ids are recorded only when they are all there; one end-of-turn token may stay with the server."""
+        if text and not self._ids:
             raise EngineError(
                 "the server takes token ids but returns none: run without a tokenizer, or use a server that has "
                 "return_token_ids (vLLM) or ids in its log-probs (llama.cpp)"
             )
-        details = self._usage.prompt_tokens_details
-        return Completion(
-            text=text,
-            token_ids=tuple(self._ids) if exact else (),
-            logprobs=tuple(self._logprobs) if exact and len(self._logprobs) == len(self._ids) else (),
-            num_tokens=self._num_tokens(text, max_tokens),
-            finish="length" if self.finish == "length" else "stop",
-            prompt_tokens=self._usage.prompt_tokens,
-            cached_tokens=(details.cached_tokens if details else None) or 0,
-        )
+        if len(self._ids) != num_tokens and (
+            num_tokens - len(self._ids) > 1 or not renderer.decode(self._ids).startswith(text)
+        ):
+            raise EngineError(
+                f"the server returned {len(self._ids)} ids for {num_tokens} tokens (llama.cpp does so for characters "
+                "made of several tokens): run without a tokenizer, or use another server"
+            )
 
     def _num_tokens(self, text: str, max_tokens: int) -> int:
         """What the server says; failing that what was counted; failing that the most it can have been."""
         said = self._usage.completion_tokens
         if said is not None:
-            return max(said, len(self._ids))
+            return max(said, len(self._ids), 1 if text else 0)
         if self._ids:
             return len(self._ids)
-        return max_tokens if self.finish == "length" else min(max_tokens, len(text.encode()))
+        most = len(text.encode()) + self._unseen
+        return max_tokens if self.finish == "length" else min(max_tokens, most)
 
 
 def _tokens(choice: Choice) -> tuple[list[int], list[float]]:
