@@ -75,6 +75,7 @@ class TokenRenderer:
         self.chat = chat
         # System prompts and closing words come again for every node.
         self._encode = lru_cache(maxsize=512)(self._encode_once)
+        self._shared = lru_cache(maxsize=64)(self._system)
 
     @cached_property
     def end_of_turn(self) -> int | None:
@@ -83,11 +84,9 @@ class TokenRenderer:
         return ids[0] if ids else None
 
     def open(self, system: str, user: str) -> Piece:
-        chat = self.chat
-        parts = [(chat.before_system, True), (system, False)]
-        parts += [("\n\n", False) if chat.folds_system else (chat.before_user, True)]
-        parts += [(user, False), (chat.before_assistant, True)]
-        return self._piece(parts)
+        shared = self._shared(system)
+        own = self._piece([(user, False), (self.chat.before_assistant, True)])
+        return Piece(sampled=False, text=shared.text + own.text, token_ids=shared.token_ids + own.token_ids)
 
     def reply(self, user: str, *, after: Piece) -> Piece:
         piece = self._piece([(self.chat.after_assistant, True), (user, False), (self.chat.before_assistant, True)])
@@ -104,6 +103,12 @@ class TokenRenderer:
         if ids and self.tokenizer.is_control(ids[-1]):
             ids = ids[:-1]
         return self.tokenizer.decode(ids)
+
+    def _system(self, system: str) -> Piece:
+        """What nodes of one kind have in common."""
+        chat = self.chat
+        between = ("\n\n", False) if chat.folds_system else (chat.before_user, True)
+        return self._piece([(chat.before_system, True), (system, False), between])
 
     def _encode_once(self, text: str, control: bool) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text, control=control))

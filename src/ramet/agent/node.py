@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from ramet.agent.limits import Limits
+from ramet.agent.spawn import admit, report
 from ramet.agent.transcript import Transcript
 from ramet.agent.words import cut, report_text
 from ramet.budget import Ledger
@@ -91,8 +92,6 @@ class NodeRun:
         return self.tree.budget.output_bytes
 
     def admit(self, requests: Sequence[Request]) -> list[Child | Refusal]:
-        from ramet.agent.spawn import admit
-
         return admit(self, requests)
 
     async def run_all(self, requests: Sequence[Request]) -> list[Report]:
@@ -108,9 +107,13 @@ class NodeRun:
                 if isinstance(child, Refusal):
                     reports[i] = Report(goal=child.goal, error=child.reason)
                 else:
-                    group.start_soon(run, i, child)
+                    group.start_soon(run, i, child, name="clone")
         self.node.state = State.ACTING
         return [report for report in reports if report is not None]
+
+    def child(self, node: Node, loan: Ledger, *, context: Mapping[str, str], text: object, returns: object) -> NodeRun:
+        """A clone with its own window and ledger, which ends before our own reserve of time begins."""
+        return NodeRun(self.tree, node, loan, deadline=self.soft, context=context, text=text, returns=returns)
 
     # The life of a node.
 
@@ -153,8 +156,6 @@ class NodeRun:
 
     def _salvage(self) -> list[Result]:
         """What came back of the turn that time cut short: every child it started, answered or not."""
-        from ramet.agent.spawn import report
-
         if not self.node.turns or not self.node.turns[-1].children:
             return self._results
         number, children = len(self.node.turns), self.node.turns[-1].children

@@ -121,7 +121,7 @@ class Sandbox:
     ) -> Interpreter:
         """A fresh interpreter. Functions in `later` are answered through `resume`; others are called at once.
 
-        A function called `finish` ends the cell with what it returns.
+        A function called `finish` ends the cell with what it returns; it is called from another thread.
         """
         return Interpreter(self, functions, later=later, inputs=dict(inputs or {}), output_bytes=output_bytes)
 
@@ -256,10 +256,12 @@ class Interpreter:
             missing = NameError(f"name {snapshot.function_name!r} is not defined")
             return None, snapshot.resume({"exception": missing})
         args, kwargs = snapshot.args, snapshot.kwargs
-        value = anyio.from_thread.run_sync(lambda: _call(function, args, kwargs))
+        ends = snapshot.function_name == "finish"
+        # `finish` only looks at its value, which it can do in this thread.
+        value = _call(function, args, kwargs) if ends else anyio.from_thread.run_sync(_call, function, args, kwargs)
         if isinstance(value, Exception):
             return None, snapshot.resume({"exception": value})
-        if snapshot.function_name == "finish":
+        if ends:
             return Step(finished=True, value=value), snapshot
         return None, snapshot.resume({"return_value": value})
 

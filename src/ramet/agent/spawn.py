@@ -181,8 +181,6 @@ def _lendable_money(parent: NodeRun) -> int:
 
 def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -> Admitted | Refusal:
     """Fill the child's window; one that cannot hold its own task is refused and costs nothing."""
-    from ramet.agent.node import NodeRun
-
     tree = parent.tree
     node = Node(
         index=len(tree.tree.nodes),
@@ -193,7 +191,7 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
         grant=tokens,
     )
     loan = parent.ledger.lend(tokens=tokens, nodes=nodes, money=money)
-    child = NodeRun(tree, node, loan, deadline=parent.soft, context=plan.context, text=plan.text, returns=plan.returns)
+    child = parent.child(node, loan, context=plan.context, text=plan.text, returns=plan.returns)
     child.open(missing=plan.missing)
     reason = _does_not_fit(child)
     if reason is not None:

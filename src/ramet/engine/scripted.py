@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 
 import anyio
+import anyio.lowlevel
 
 from ramet.errors import EngineError, EngineInterrupted
 from ramet.render import TextRenderer, TokenRenderer
@@ -113,21 +114,28 @@ class ScriptedEngine:
 
     async def _generate(self, num_tokens: int, reply: Reply, meter: Meter) -> None:
         """Let time pass; cut off in the middle, count only what had appeared by then."""
-        began = anyio.current_time()
-        share = 1.0
-        slices = SLICES if reply.seconds else 1
+        if reply.seconds:
+            await self._slowly(num_tokens, reply.seconds, meter)
+        else:
+            await anyio.lowlevel.checkpoint()
+            meter.tokens = num_tokens
+            self.generated += num_tokens
+        if reply.fault is not None:
+            raise (EngineInterrupted if num_tokens else EngineError)(reply.fault)
+
+    async def _slowly(self, num_tokens: int, seconds: float, meter: Meter) -> None:
+        began, share = anyio.current_time(), 1.0
+        slices = max(1, min(SLICES, num_tokens))
         try:
             for passed in range(slices):
                 meter.tokens = num_tokens * passed // slices
-                await anyio.sleep(reply.seconds / slices)
+                await anyio.sleep(seconds / slices)
         except BaseException:
-            share = min(1.0, (anyio.current_time() - began) / reply.seconds) if reply.seconds else 0.0
+            share = min(1.0, (anyio.current_time() - began) / seconds)
             raise
         finally:
             meter.tokens = int(num_tokens * share)
             self.generated += meter.tokens
-        if reply.fault is not None:
-            raise (EngineInterrupted if num_tokens else EngineError)(reply.fault)
 
     def _completion(self, ids: list[int], max_tokens: int) -> Completion:
         kept = tuple(ids[:max_tokens])

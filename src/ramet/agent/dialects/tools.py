@@ -55,6 +55,8 @@ def parse_calls(text: str, *, finish: Literal["stop", "length"]) -> list[Call | 
         parse_calls('<tool_call>{"name": "f", "arguments": {}}</tool_call>', finish="stop")
     """
     text = after_thoughts(text)
+    if OPEN not in text:
+        return []
     calls = [_parse(match.group(1)) for match in BLOCK.finditer(text)]
     rest = BLOCK.sub("", text)
     if OPEN in rest:
