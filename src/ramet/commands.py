@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,11 @@ from ramet.store import RunDir, query, read_trees
 from ramet.types import Node, Tree, clean
 
 out = Console(highlight=False, soft_wrap=True, markup=False)
+
+
+def command() -> str:
+    """How to call us from here: the bare name where it is on the path."""
+    return "ramet" if shutil.which("ramet") else sys.argv[0]
 
 
 def run(config: RunConfig, *, api_key: str | None, runs: Path, as_json: bool) -> None:
@@ -86,7 +92,7 @@ async def run_and_store(tree_run: TreeRun, run_dir: RunDir, *, as_json: bool) ->
         print_json(tree_facts(tree_run.tree) | {"run": str(run_dir.path)})
     else:
         out.print(summary(tree_run.tree, width=out.width))
-        out.print(f"{run_dir.path}  (ramet show {run_dir.path})", style="dim")
+        out.print(f"{run_dir.path}  ({command()} show {run_dir.path})", style="dim")
 
 
 def show(path: Path, *, tree_id: str | None, node: int | None, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import anyio
 
 from ramet.agent.tree import TreeRun
 from ramet.budget import Budget
-from ramet.commands import out, run_and_store, sql
+from ramet.commands import command, out, run_and_store, sql
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.store import RunDir
 from ramet.types import Prompt
@@ -72,14 +72,16 @@ def demo(runs: Path, *, pace: float) -> None:
     out.print("What happened: the root split the work over clones that ran in parallel; one clone split again;")
     out.print("one grant was refused, because 20 tokens are too few to answer with; one clone used up its grant")
     out.print("and still gave a partial answer, from the reserve every node keeps. No limit was exceeded.\n")
-    out.print(f'$ ramet sql {run_dir.path} "select depth, count(*) as nodes, sum(tokens) as tokens ..."', style="dim")
+    out.print(
+        f'$ {command()} sql {run_dir.path} "select depth, count(*) as nodes, sum(tokens) as tokens ..."', style="dim"
+    )
     sql(
         run_dir.path,
         "select depth, count(*) as nodes, sum(tokens) as tokens, sum(num_refused) as refused, "
         "count(*) filter (stop = 'answered') as answered from nodes group by depth order by depth",
         as_json=False,
     )
-    out.print(f"Next: ramet show {run_dir.path} --node 1   ·   ramet run --help")
+    out.print(f"Next: {command()} show {run_dir.path} --node 1   ·   {command()} run --help")
 
 
 async def _run(tree_run: TreeRun, run_dir: RunDir) -> None:
