@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from ramet.budget import Budget
 from ramet.render import Renderer
-from ramet.types import Completion, Meter, Node, Prompt, Refusal, Stop
+from ramet.types import Completion, Meter, Node, Prompt, Refusal, Stop, Task, Verdict
+
+if TYPE_CHECKING:
+    from ramet.tasks.oracle import Oracle
 
 HostFunction = Callable[..., Any]  # plain or async; its signature and docstring are what the model reads
 
@@ -43,6 +47,41 @@ class World(Protocol):
 
     @property
     def context(self) -> Mapping[str, str]: ...
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """A world that keeps track of nodes, because their verdict depends on its state when they began and ended."""
+
+    def spawned(self, node: Node) -> None: ...
+    def ended(self, node: Node) -> None: ...
+
+
+class Taskset(Protocol):
+    """Tasks that can be checked at every node, with an oracle that shows how they are done.
+
+    `task(split, index)` is the same on every machine. `verdict` says how well a node did what it was asked to, or None
+    where only a judge could tell; for the root it knows, unless the user chose a judge. `self_check` scores a right
+    and a wrong solution.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def about(self) -> str: ...
+    @property
+    def splits(self) -> Mapping[str, str]: ...
+
+    def size(self, split: str) -> int | None:
+        """How many tasks a split has; None for a generator without end."""
+        ...
+
+    def task(self, split: str, index: int) -> Task: ...
+    def world(self, task: Task) -> World: ...
+    def budget(self, task: Task) -> Budget: ...
+    def verdict(self, task: Task, world: World, node: Node) -> Verdict | None: ...
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle: ...
+    def self_check(self, task: Task) -> tuple[float, float]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,6 +218,8 @@ class NodeRun:
         node.state = State.ENDED
         node.ended_s = self.tree.now()
         node.usage.critical_path_tokens = self.clock
+        if self.tree.watcher is not None:
+            self.tree.watcher.ended(node)
 
     # Sampling, paid in advance.
 

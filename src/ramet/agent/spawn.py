@@ -200,6 +200,8 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
     parent.num_children += 1
     parent.loans.append((node, loan))
     tree.tree.nodes.append(node)
+    if tree.watcher is not None:
+        tree.watcher.spawned(node)
     return Admitted(parent=parent, run_=child, missing=plan.missing, starts_at=parent.clock)
 
 

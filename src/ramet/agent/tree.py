@@ -19,7 +19,7 @@ from ramet.agent.node import NodeRun
 from ramet.agent.words import WHY
 from ramet.budget import Budget
 from ramet.errors import ConfigError, EngineError
-from ramet.interfaces import Dialect, Engine, HostFunction, World
+from ramet.interfaces import Dialect, Engine, HostFunction, Watcher, World
 from ramet.types import Completion, Meter, Node, Piece, Prompt, Stop, Task, Tree
 
 
@@ -67,6 +67,7 @@ class TreeRun:
         self._began: float | None = None
         self.clock: Callable[[], float] = anyio.current_time
         self._systems: dict[tuple[bool, bool], str] = {}
+        self.watcher = self.world if isinstance(self.world, Watcher) else None
         self.closing_size = self._closing_size()
         self.root = self._make_root()
 
@@ -107,6 +108,8 @@ class TreeRun:
         if self.ledger.money is not None and self.ledger.money < root.limits.smallest_money(root.transcript.size):
             raise ConfigError(f"budget.money of ${budget.money:g} does not pay for one turn and an answer")
         self.tree.nodes.append(node)
+        if self.watcher is not None:
+            self.watcher.spawned(node)
         return root
 
     # What nodes share.

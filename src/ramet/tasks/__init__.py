@@ -1,0 +1,76 @@
+"""Tasksets, by name. A new one is one file and one line here.
+
+Example:
+    load("craft", data="data").task("hard", 17)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+from ramet.errors import ConfigError
+from ramet.interfaces import Taskset
+from ramet.types import Task
+
+TASKSETS: dict[str, str] = {
+    "arithmetic": "ramet.tasks.arithmetic:Arithmetic",
+    "craft": "ramet.tasks.craft:Craft",
+    "textcraft": "ramet.tasks.textcraft:TextCraft",
+    "multihop": "ramet.tasks.multihop:Multihop",
+    "search": "ramet.tasks.search:Search",
+    "aggregate": "ramet.tasks.aggregate:Aggregate",
+    "math": "ramet.tasks.math:Math",
+    "countdown": "ramet.tasks.countdown:Countdown",
+    "game24": "ramet.tasks.countdown:Game24",
+    "number_search": "ramet.tasks.number_search:NumberSearch",
+    "gym": "ramet.tasks.gym:Gym",
+    "jsonl": "ramet.tasks.jsonl:JsonLines",
+}
+
+
+def load(name: str, **options: Any) -> Taskset:
+    """A taskset with its options; an unknown name or option names the nearest."""
+    if name not in TASKSETS:
+        raise ConfigError(f"unknown taskset {name!r}: {_nearest(name, list(TASKSETS))}")
+    module, _, kind = TASKSETS[name].partition(":")
+    make = getattr(import_module(module), kind)
+    known = [one for one in inspect.signature(make).parameters if one != "self"]
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{name} has no option {option!r}: {_nearest(option, known)}")
+    return make(**options)
+
+
+def find(spec: str, options: Mapping[str, Any]) -> tuple[Taskset, Task]:
+    """The task that `craft:hard/17` means."""
+    name, _, place = spec.partition(":")
+    split, _, index = place.partition("/")
+    if not split or not index.isdigit():
+        raise ConfigError(f"{spec!r} is not a task: write NAME:SPLIT/INDEX, like craft:hard/17")
+    taskset = load(name, **options)
+    return taskset, taskset.task(check_split(taskset, split), int(index))
+
+
+def check_split(taskset: Taskset, split: str) -> str:
+    """The split, if the taskset has it."""
+    if split not in taskset.splits:
+        raise ConfigError(f"{taskset.name} has no split {split!r}: {_nearest(split, list(taskset.splits))}")
+    return split
+
+
+def check_index(taskset: Taskset, split: str, index: int) -> int:
+    """The index, if the split goes that far."""
+    size = taskset.size(check_split(taskset, split))
+    if index < 0 or (size is not None and index >= size):
+        raise ConfigError(f"{taskset.name}:{split} has tasks 0 to {(size or 0) - 1}, not {index}")
+    return index
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    listing = f"accepted are {', '.join(known)}" if known else "there are none"
+    return f"did you mean {near[0]}? ({listing})" if near else listing

@@ -1,0 +1,250 @@
+"""Whole-number expressions, after SELFCEST's generator, with knobs down to a size a tiny model can learn.
+
+Defaults are the paper's: 3 to 10 operators, operands of 3 to 7 digits, + - * in proportion 4 : 3 : 6, at most two pairs
+of brackets, values of at most 16 digits. The score gives partial credit for being close.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from ramet.agent.tree import TaskWorld
+from ramet.budget import Budget
+from ramet.interfaces import World
+from ramet.tasks import check_index
+from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.expression import Product, Sum, count_operators, find, parse, steps
+from ramet.tasks.oracle import Ask, Move, View
+from ramet.types import Node, Task, Verdict
+
+INTEGER = re.compile(r"-?\d+")
+SYMBOLS, WEIGHTS = "+-*", (4.0, 3.0, 6.0)
+MOST_PAIRS, NEAR_PAIR, WIDE_PAIR = 2, 0.55, 0.22
+
+
+class Arithmetic:
+    """Expressions to compute. `operators` and `digits` are (least, most); `long` is twice the operators."""
+
+    name = "arithmetic"
+    about = "compute an expression of + - * and brackets; every sub-expression can be checked"
+    splits: Mapping[str, str] = {
+        "train": "without end",
+        "eval": "never in train",
+        "long": "out of distribution: more operators than any trained on, up to twice as many",
+    }
+
+    def __init__(
+        self,
+        *,
+        operators: Sequence[int] = (3, 10),
+        digits: Sequence[int] = (3, 7),
+        symbols: str = SYMBOLS,
+        brackets: bool = True,
+        value_digits: int = 16,
+        seed: int = 0,
+    ) -> None:
+        self.operators = (operators[0], operators[1])
+        self.digits = (digits[0], digits[1])
+        self.symbols = symbols
+        self.weights = [WEIGHTS[SYMBOLS.index(symbol)] for symbol in symbols]
+        self.brackets = brackets
+        self.value_digits = value_digits
+        self.seed = seed
+
+    def size(self, split: str) -> int | None:
+        return None
+
+    def task(self, split: str, index: int) -> Task:
+        check_index(self, split, index)
+        dice = Dice(self.name, self.seed, split, index)
+        least, most = self.operators
+        sizes = (most + 1, 2 * most) if split == "long" else (least, most)
+        for _ in range(100_000):
+            text = draw(dice, self, sizes)
+            if text is not None and (split == "long" or in_eval(text) == (split == "eval")):
+                expression = parse(text)
+                return Task(
+                    id=f"{self.name}:{split}/{index}",
+                    question=f"Compute {text}",
+                    reference=expression.value(),
+                )
+        raise AssertionError("these knobs leave no expression that fits")
+
+    def world(self, task: Task) -> World:
+        return TaskWorld(task)
+
+    def budget(self, task: Task) -> Budget:
+        operators = count_operators(_expression(task))
+        return Budget(tokens=600 + 300 * operators, nodes=4 + 2 * operators, depth=3, children=16, reserve=32)
+
+    def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
+        del world
+        expression = _expression(task) if node.parent is None else find(node.goal)
+        if expression is None:
+            return None
+        return Verdict(score=partial_credit(node.answer, expression.value()), how="exact")
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Calculator:
+        return Calculator(delegate=delegate, dice_seed=(task.id, seed))
+
+    def self_check(self, task: Task) -> tuple[float, float]:
+        value = _expression(task).value()
+        return partial_credit(f"So it is {value}", value), partial_credit(str(value + 1), value)
+
+
+def partial_credit(answer: str | None, value: int) -> float:
+    """1 for the right number; less than 0.2 for another, by how far off it is; 0.1 for none that only mentions it.
+
+    Example:
+        partial_credit("12", 12)  # 1.0
+        partial_credit("13", 12)  # 0.2 / log2(2 + 1 / sqrt(15)), about 0.17
+    """
+    found = INTEGER.findall(answer or "")
+    if not found:
+        return 0.1 if str(value) in (answer or "") else 0.0
+    said = found[-1]
+    if len(said) > 400:
+        return 0.0
+    number = int(said)
+    if number == value:
+        return 1.0
+    scale = math.isqrt(abs(2 + max(number, value))) if max(len(said), len(str(value))) > 300 else None
+    root = float(scale) if scale is not None and scale < 10**300 else math.sqrt(abs(2 + max(number, value)))
+    return 0.2 / math.log2(2 + abs(number - value) / root) if root else 0.0
+
+
+@lru_cache(maxsize=4096)
+def _parsed(question: str) -> Sum:
+    return parse(question.removeprefix("Compute "))
+
+
+def _expression(task: Task) -> Sum:
+    return _parsed(task.question)
+
+
+# The generator.
+
+
+def draw(dice: Dice, knobs: Arithmetic, sizes: tuple[int, int]) -> str | None:
+    """One try: the expression as text, or None when its value is too large."""
+    number = dice.between(*sizes)
+    operands = [_operand(dice, dice.between(*knobs.digits)) for _ in range(number + 1)]
+    operators = [dice.weighted(knobs.symbols, knobs.weights) for _ in range(number)]
+    spans = _brackets(dice, operators) if knobs.brackets else []
+    parts = list(map(str, operands))
+    for first, last in spans:
+        parts[first] = "(" + parts[first]
+        parts[last] = parts[last] + ")"
+    text = parts[0] + "".join(operator + part for operator, part in zip(operators, parts[1:], strict=True))
+    return text if len(str(abs(parse(text).value()))) <= knobs.value_digits else None
+
+
+def _operand(dice: Dice, digits: int) -> int:
+    first = dice.between(1, 9)
+    return int(str(first) + "".join(str(dice.below(10)) for _ in range(digits - 1)))
+
+
+def _brackets(dice: Dice, operators: Sequence[str]) -> list[tuple[int, int]]:
+    """Spans of operands to bracket: sums beside a product, and now and then a wide one."""
+    spans: list[tuple[int, int]] = []
+    near = [i for i, one in enumerate(operators) if one in "+-" and "*" in _beside(operators, i)]
+    for i in dice.shuffled(near):
+        if len(spans) < MOST_PAIRS and _free(spans, i, i + 1) and dice.chance(NEAR_PAIR):
+            spans.append((i, i + 1))
+    if len(spans) < MOST_PAIRS and dice.chance(WIDE_PAIR):
+        width = dice.between(3, 5)
+        if width <= len(operators) + 1:
+            first = dice.below(len(operators) + 2 - width)
+            inside = operators[first : first + width - 1]
+            mixed = "*" in inside and any(one in "+-" for one in inside)
+            if mixed and _free(spans, first, first + width - 1):
+                spans.append((first, first + width - 1))
+    return spans
+
+
+def _beside(operators: Sequence[str], i: int) -> str:
+    return "".join([*operators[max(0, i - 1) : i], *operators[i + 1 : i + 2]])
+
+
+def _free(spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
+    return all(last < a or b < first for a, b in spans)
+
+
+# The oracle.
+
+
+class Calculator:
+    """Works an expression out step by step, or cuts it at a random place and has clones work out the parts."""
+
+    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+        self.delegate = delegate
+        self.dice_seed = dice_seed
+
+    def move(self, view: View) -> Move:
+        expression = find(view.goal)
+        if expression is None:
+            raise AssertionError(f"no expression in {view.goal!r}")
+        cut = self._cut(expression, view) if self._splits(expression, view) else None
+        if cut is None:
+            worked = steps(expression)
+            return Move(thought="\n".join(worked), answer=str(expression.value()))
+        parts, put_together = cut
+        if view.turn == 0:
+            return Move(asks=tuple(Ask(goal=f"Compute {part}") for part in parts))
+        rest = parse_filled(put_together, view.history[0])
+        return Move(thought="\n".join(steps(rest)), answer=str(rest.value()))
+
+    def _splits(self, expression: Sum, view: View) -> bool:
+        """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
+        if not self.delegate or view.depth >= 3 or count_operators(expression) < 2:
+            return False
+        return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.3)
+
+    def _cut(self, expression: Sum, view: View) -> tuple[list[str], str] | None:
+        """Parts to hand out, and the expression with a `?` for each."""
+        dice = Dice("cut", *self.dice_seed, view.goal)
+        terms = expression.terms
+        if len(terms) == 1:
+            return _cut_product(terms[0][1], terms[0][0], dice)
+        edges = sorted(dice.sample(range(1, len(terms)), dice.between(1, min(3, len(terms) - 1))))
+        chunks = [terms[a:b] for a, b in zip([0, *edges], [*edges, len(terms)], strict=True)]
+        parts: list[str] = []
+        shape = ""
+        for chunk in chunks:
+            sign = chunk[0][0]
+            # The chunk's own sign stays outside: inside, signs are relative to it.
+            part = Sum(tuple((sign * other, term) for other, term in chunk))
+            text = str(part)
+            shape += ("+" if sign > 0 else "-") if shape or sign < 0 else ""
+            if count_operators(part):
+                parts.append(text)
+                shape += "?"
+            else:
+                shape += text
+        return (parts, shape) if parts else None
+
+
+def _cut_product(term: Product, sign: int, dice: Dice) -> tuple[list[str], str] | None:
+    factors = term.factors
+    if len(factors) == 1:
+        return None if isinstance(factors[0], int) else ([str(factors[0])], "?" if sign > 0 else "-?")
+    edge = dice.between(1, len(factors) - 1)
+    sides = [Product(factors[:edge]), Product(factors[edge:])]
+    parts = [str(side) for side in sides if count_operators(Sum(((1, side),)))]
+    shape = "*".join("?" if count_operators(Sum(((1, side),))) else str(side) for side in sides)
+    return (parts, ("-" if sign < 0 else "") + shape) if parts else None
+
+
+def parse_filled(shape: str, answers: Sequence[str]) -> Sum:
+    """The shape with an answer for each `?`; negative ones in brackets.
+
+    Example:
+        parse_filled("?-?*2", ["-4", "3"])  # (-4)-3*2
+    """
+    for answer in answers:
+        number = INTEGER.findall(answer)[-1]
+        shape = shape.replace("?", f"({number})" if number.startswith("-") else number, 1)
+    return parse(shape)

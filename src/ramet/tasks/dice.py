@@ -1,0 +1,57 @@
+"""Random choices that are the same on every machine and Python.
+
+Python promises the same `random()` for the same seed, and nothing about the methods built on it; so only that is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Dice:
+    """A seeded source of choices. The seed is words: `Dice("arithmetic", 0, "train", 17)`."""
+
+    def __init__(self, *seed: object) -> None:
+        self._random = random.Random("/".join(map(str, seed))).random
+
+    def chance(self, probability: float) -> bool:
+        return self._random() < probability
+
+    def below(self, limit: int) -> int:
+        """A whole number from 0 to limit - 1."""
+        return int(self._random() * limit)
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number from low to high, both included."""
+        return low + self.below(high - low + 1)
+
+    def pick(self, choices: Sequence[T]) -> T:
+        return choices[self.below(len(choices))]
+
+    def weighted(self, choices: Sequence[T], weights: Sequence[float]) -> T:
+        point = self._random() * sum(weights)
+        for choice, weight in zip(choices, weights, strict=True):
+            point -= weight
+            if point < 0:
+                return choice
+        return choices[-1]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        left = list(items)
+        for i in range(len(left) - 1, 0, -1):
+            j = self.below(i + 1)
+            left[i], left[j] = left[j], left[i]
+        return left
+
+    def sample(self, items: Sequence[T], number: int) -> list[T]:
+        return self.shuffled(items)[:number]
+
+
+def in_eval(text: str, *, one_in: int = 10) -> bool:
+    """Whether a generated task belongs to evaluation: decided by its content, so train and evaluation never overlap."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % one_in == 0

@@ -1,0 +1,160 @@
+"""Whole-number expressions: parsed and computed exactly, never evaluated as code.
+
+A sum is a list of signed terms, a term a list of factors, a factor a number or an expression in brackets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ramet.errors import MalformedAction
+
+TOKEN = re.compile(r"\d+|[-+*()]")
+CANDIDATE = re.compile(r"[-(\d][-+*()\d\s]*[)\d]")
+LONGEST = 2000  # characters: what a goal may reasonably hold
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Factors multiplied together."""
+
+    factors: tuple[int | Sum, ...]
+
+    def value(self) -> int:
+        return prod(factor if isinstance(factor, int) else factor.value() for factor in self.factors)
+
+    def __str__(self) -> str:
+        return "*".join(str(factor) if isinstance(factor, int) else f"({factor})" for factor in self.factors)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Terms added or subtracted, each with its sign."""
+
+    terms: tuple[tuple[int, Product], ...]
+
+    def value(self) -> int:
+        return sum(sign * term.value() for sign, term in self.terms)
+
+    def __str__(self) -> str:
+        text = "".join(("+" if sign > 0 else "-") + str(term) for sign, term in self.terms)
+        return text.removeprefix("+")
+
+
+def count_operators(expression: Sum) -> int:
+    return sum(symbol in "+-*" for symbol in TOKEN.findall(str(expression)))
+
+
+def parse(text: str) -> Sum:
+    """The expression in a text that is nothing else.
+
+    Example:
+        parse("2*(3+4)-5").value()  # 9
+    """
+    if len(text) > LONGEST:
+        raise MalformedAction(f"an expression of {len(text)} characters is too long")
+    tokens = TOKEN.findall(text)
+    if "".join(tokens) != "".join(text.split()):
+        raise MalformedAction(f"not an expression: {text[:60]!r}")
+    reader = _Reader(tokens)
+    try:
+        expression = reader.sum()
+    except RecursionError:
+        raise MalformedAction("an expression with too many brackets") from None
+    if reader.peek() is not None:
+        raise MalformedAction(f"not an expression: {text[:60]!r}")
+    return expression
+
+
+def find(text: str) -> Sum | None:
+    """The longest expression with an operator inside a text, or None."""
+    for candidate in sorted(CANDIDATE.findall(text[:LONGEST]), key=len, reverse=True):
+        try:
+            expression = parse(candidate)
+        except MalformedAction:
+            continue
+        if count_operators(expression):
+            return expression
+    return None
+
+
+class _Reader:
+    """Recursive descent over tokens."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self.tokens = tokens
+        self.at = 0
+
+    def peek(self) -> str | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def take(self) -> str:
+        token = self.peek()
+        if token is None:
+            raise MalformedAction("the expression ends too early")
+        self.at += 1
+        return token
+
+    def sum(self) -> Sum:
+        sign = -1 if self.peek() == "-" else 1
+        self.at += sign < 0
+        terms = [(sign, self.product())]
+        while self.peek() in ("+", "-"):
+            sign = 1 if self.take() == "+" else -1
+            terms.append((sign, self.product()))
+        return Sum(tuple(terms))
+
+    def product(self) -> Product:
+        factors = [self.factor()]
+        while self.peek() == "*":
+            self.take()
+            factors.append(self.factor())
+        return Product(tuple(factors))
+
+    def factor(self) -> int | Sum:
+        token = self.take()
+        if token == "(":
+            inner = self.sum()
+            if self.take() != ")":
+                raise MalformedAction("a bracket is not closed")
+            return inner
+        if not token.isdigit():
+            raise MalformedAction(f"a number is wanted, not {token!r}")
+        return int(token)
+
+
+def steps(expression: Sum) -> list[str]:
+    """How one works it out: brackets, then products, then sums, one operation a step.
+
+    Example:
+        steps(parse("2*(3+4)-5"))  # ["3+4=7", "2*7=14", "14-5=9"]
+    """
+    done: list[str] = []
+    _sum_steps(expression, done)
+    return done
+
+
+def _sum_steps(expression: Sum, done: list[str]) -> int:
+    values = [(sign, _product_steps(term, done)) for sign, term in expression.terms]
+    sign, total = values[0]
+    total *= sign
+    for sign, value in values[1:]:
+        # A negative value keeps its sign in brackets.
+        shown = f"({value})" if value < 0 else str(value)
+        result = total + sign * value
+        done.append(f"{total}{'+' if sign > 0 else '-'}{shown}={result}")
+        total = result
+    return total
+
+
+def _product_steps(term: Product, done: list[str]) -> int:
+    values = [factor if isinstance(factor, int) else _sum_steps(factor, done) for factor in term.factors]
+    total = values[0]
+    for value in values[1:]:
+        left, right = (f"({v})" if v < 0 else str(v) for v in (total, value))
+        done.append(f"{left}*{right}={total * value}")
+        total *= value
+    return total

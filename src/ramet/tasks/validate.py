@@ -1,0 +1,59 @@
+"""Does a taskset keep its word? Right scores 1, wrong does not, and its oracle wins both ways in both dialects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ramet.interfaces import Taskset
+from ramet.rollout import demonstrate
+from ramet.tasks import check_index, check_split
+from ramet.types import Stop, Tree
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What was looked at, and every fault found."""
+
+    tasks: int = 0
+    trees: int = 0
+    delegating: int = 0  # trees with more than one node
+    faults: list[str] = field(default_factory=list[str])
+
+
+async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: int = 0) -> Report:
+    """Check the first tasks of a split."""
+    report = Report()
+    size = taskset.size(check_split(taskset, split))
+    for index in range(num_tasks if size is None else min(size, num_tasks)):
+        task = taskset.task(split, check_index(taskset, split, index))
+        report.tasks += 1
+        right, wrong = taskset.self_check(task)
+        if right != 1.0 or not wrong < 1.0:
+            report.faults.append(f"{task.id}: the right answer scores {right}, a wrong one {wrong}")
+        for dialect in ("tools", "python"):
+            for delegate in (False, True):
+                tree = await demonstrate(taskset, task, dialect=dialect, delegate=delegate, seed=seed)
+                report.trees += 1
+                report.delegating += len(tree.nodes) > 1
+                how = f"{task.id} ({dialect}, {'delegating' if delegate else 'alone'})"
+                report.faults += [f"{how}: {fault}" for fault in faults_of(tree, delegate=delegate)]
+    return report
+
+
+def faults_of(tree: Tree, *, delegate: bool) -> list[str]:
+    """What is wrong with a demonstration."""
+    faults = [
+        f"node {node.index} scores {node.verdict and node.verdict.score}"
+        for node in tree.nodes
+        if _failed(node.verdict and node.verdict.score)
+    ]
+    faults += [f"node {node.index} stopped by {node.stop}" for node in tree.nodes if node.stop is not Stop.ANSWERED]
+    faults += [f"node {node.index} was refused a child" for node in tree.nodes for turn in node.turns if turn.refusals]
+    faults += [f"node {node.index} had a fault" for node in tree.nodes for turn in node.turns if turn.faults]
+    if not delegate and len(tree.nodes) > 1:
+        faults.append("alone, it delegated")
+    return faults
+
+
+def _failed(score: float | None) -> bool:
+    return score is None or score < 1.0
