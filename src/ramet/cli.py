@@ -17,6 +17,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+tasks_app = typer.Typer(help="Look at tasksets: what there is, samples with their oracle's tree, checks.")
+app.add_typer(tasks_app, name="tasks")
 bench_app = typer.Typer(help="Measure speed, beside other frameworks in the same run.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 
@@ -26,6 +28,10 @@ CliError = cast(type[Exception], typer.BadParameter.__mro__[2])
 INTERRUPTED = 130
 
 RunPath = Annotated[Path, typer.Argument(help="A run directory, like runs/what-is-the-capital")]
+DataPath = Annotated[str | None, typer.Option(help="Folder with task files, for tasksets that read some.")]
+Options = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the taskset, like operators=[3,5].")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print facts for machines instead of tables.")]
 
 
@@ -75,7 +81,7 @@ def _root(  # pyright: ignore[reportUnusedFunction]
 
 @app.command()
 def run(
-    question: Annotated[str, typer.Argument(help="What to ask.")],
+    question: Annotated[str, typer.Argument(help="What to ask; or a task, NAME:SPLIT/INDEX, like craft:hard/17.")],
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Any other setting, like budget.turns=4.")
     ] = None,
@@ -99,6 +105,7 @@ def run(
     temperature: Annotated[float | None, typer.Option(help="0 is greedy (0.7).")] = None,
     seed: Annotated[int | None, typer.Option(help="For servers that take one.")] = None,
     show_budget: Annotated[bool | None, typer.Option(help="Tell the model what it has left.")] = None,
+    data: DataPath = None,
     runs: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
     json: Json = False,
 ) -> None:
@@ -123,11 +130,15 @@ def run(
         "seed": seed,
         "show_budget": show_budget,
         "question": question,
+        "data": data,
     }
     given = {key: value for key, value in flags.items() if value is not None}
-    commands.run(
-        load(RunConfig, file=config, words=settings or [], flags=given), api_key=api_key, runs=runs, as_json=json
-    )
+    resolved = load(RunConfig, file=config, words=settings or [], flags=given)
+    work = commands.work_of(resolved)
+    if work is not None:  # the task's own budget, with what was said laid over it
+        base = {"budget": commands.budget_of(work)}
+        resolved = load(RunConfig, file=config, words=settings or [], flags=given, base=base)
+    commands.run(resolved, work, api_key=api_key, runs=runs, as_json=json)
 
 
 @app.command()
@@ -163,6 +174,52 @@ def demo(
     from ramet.demo import demo as run_demo
 
     run_demo(runs, pace=pace)
+
+
+@tasks_app.callback(invoke_without_command=True)
+def tasks(context: typer.Context, json: Json = False) -> None:
+    """List the tasksets, one line each."""
+    if context.invoked_subcommand is None:
+        from ramet import task_commands
+
+        task_commands.listing(as_json=json)
+
+
+@tasks_app.command("show")
+def tasks_show(
+    name: Annotated[str, typer.Argument(help="A taskset: ramet tasks lists them.")],
+    options: Options = None,
+    split: Annotated[str | None, typer.Option(help="Which part of it; the first one unless said.")] = None,
+    number: Annotated[int, typer.Option("-n", min=1, help="How many.")] = 3,
+    start: Annotated[int, typer.Option(min=0, help="From which index on.")] = 0,
+    dialect: Annotated[str, typer.Option(help="How the oracle writes: tools or python.")] = "tools",
+    data: DataPath = None,
+    json: Json = False,
+) -> None:
+    """Print tasks of a taskset, each with the tree its oracle grows.
+
+    Example: ramet tasks show arithmetic --split long -n 2
+    """
+    from ramet import task_commands
+
+    taskset = task_commands.taskset_of(name, options or [], data)
+    task_commands.show(taskset, split, number=number, start=start, dialect=dialect, as_json=json)
+
+
+@tasks_app.command("check")
+def tasks_check(
+    name: Annotated[str, typer.Argument(help="A taskset: ramet tasks lists them.")],
+    options: Options = None,
+    split: Annotated[str | None, typer.Option(help="Which part of it; all of them unless said.")] = None,
+    number: Annotated[int, typer.Option("-n", min=1, help="How many of each.")] = 5,
+    data: DataPath = None,
+) -> None:
+    """Check a taskset: right scores 1, wrong does not, and its oracle wins in both dialects, alone and delegating."""
+    from ramet import task_commands
+
+    taskset = task_commands.taskset_of(name, options or [], data)
+    if not task_commands.check(taskset, split, number=number):
+        raise typer.Exit(1)
 
 
 @bench_app.command("runtime")

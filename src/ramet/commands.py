@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from ramet.agent.tree import TreeRun
 from ramet.config import RunConfig
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError, StoreError
-from ramet.interfaces import Engine
+from ramet.interfaces import Engine, Taskset, World
+from ramet.judge import Judge
 from ramet.live import summary, watch
+from ramet.rollout import grade
 from ramet.store import RunDir, query, read_trees
-from ramet.types import Node, Tree, clean
+from ramet.tasks import TASKSETS, find
+from ramet.types import Node, Task, Tree, clean
 
 out = Console(highlight=False, soft_wrap=True, markup=False)
 
@@ -29,10 +33,28 @@ def command() -> str:
     return "ramet" if shutil.which("ramet") else sys.argv[0]
 
 
-def run(config: RunConfig, *, api_key: str | None, runs: Path, as_json: bool) -> None:
-    """One question, one tree."""
+Work = tuple[Taskset, Task]
+
+
+def work_of(config: RunConfig) -> Work | None:
+    """The task a question names (`craft:hard/17`), or None for a question in words."""
+    name, colon, rest = config.question.partition(":")
+    if not colon or name not in TASKSETS or " " in rest.strip():
+        return None
+    options = config.task | ({"data": config.data} if config.data is not None else {})
+    return find(config.question.strip(), options)
+
+
+def budget_of(work: Work) -> dict[str, Any]:
+    """The budget a taskset declares, as settings."""
+    taskset, task = work
+    return {key: value for key, value in asdict(taskset.budget(task)).items() if value is not None}
+
+
+def run(config: RunConfig, work: Work | None, *, api_key: str | None, runs: Path, as_json: bool) -> None:
+    """One question or task, one tree."""
     engine = make_engine(config, api_key=api_key)
-    anyio.run(_run, config, engine, runs, as_json)
+    anyio.run(_run, config, work, engine, runs, as_json)
 
 
 def make_engine(config: RunConfig, *, api_key: str | None) -> HttpEngine:
@@ -56,33 +78,53 @@ def make_engine(config: RunConfig, *, api_key: str | None) -> HttpEngine:
     )
 
 
-async def _run(config: RunConfig, engine: HttpEngine, runs: Path, as_json: bool) -> None:
+async def _run(config: RunConfig, work: Work | None, engine: HttpEngine, runs: Path, as_json: bool) -> None:
     async with engine:
-        tree_run = tree_run_of(config, engine)
+        world = None if work is None else work[0].world(work[1])
+        tree_run = tree_run_of(config, engine, config.question if work is None else work[1], world)
         await engine.check()  # before anything is written
+        judge = _judge(config, engine)
+
+        async def graded() -> None:
+            if work is not None and world is not None:
+                await grade(tree_run.tree, work[0], world, judge=judge)
+
         run_dir = RunDir.create(runs, config.question, config=config)
-        await run_and_store(tree_run, run_dir, as_json=as_json)
+        await run_and_store(tree_run, run_dir, as_json=as_json, after=graded)
 
 
-def tree_run_of(config: RunConfig, engine: Engine) -> TreeRun:
+def _judge(config: RunConfig, engine: HttpEngine) -> Judge | None:
+    wanted = config.judge
+    if not wanted.model:
+        return None
+    same = wanted.model == engine.model and not wanted.base_url
+    return Judge(engine if same else HttpEngine(wanted.base_url or config.engine.base_url, model=wanted.model))
+
+
+def tree_run_of(config: RunConfig, engine: Engine, task: Task | str, world: World | None) -> TreeRun:
     return TreeRun(
-        config.question,
+        task,
         engine=engine,
         budget=config.budget,
         dialect=config.dialect,
+        world=world,
         temperature=config.temperature,
         seed=config.seed,
         show_budget=config.show_budget,
     )
 
 
-async def run_and_store(tree_run: TreeRun, run_dir: RunDir, *, as_json: bool) -> None:
-    """Run, show and keep the tree. An interrupted one is kept as far as it got."""
+async def run_and_store(
+    tree_run: TreeRun, run_dir: RunDir, *, as_json: bool, after: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Run, show and keep the tree; `after` may grade it. An interrupted one is kept as far as it got."""
     try:
         if as_json or not out.is_terminal:
             await tree_run.run()
         else:
             await watch(tree_run, out)
+        if after is not None:
+            await after()
     except EngineError as error:
         raise EngineError(f"{error} · the tree so far: {run_dir.path}") from error
     finally:
@@ -153,6 +195,7 @@ def tree_facts(tree: Tree) -> dict[str, Any]:
         "question": tree.task.question,
         "answer": tree.answer,
         "stop": tree.root.stop,
+        "verdict": tree.root.verdict and asdict(tree.root.verdict),
         "seconds": tree.seconds,
         "usage": usage,
         "budget": asdict(tree.budget),
@@ -169,6 +212,7 @@ def node_facts(node: Node) -> dict[str, Any]:
         "grant": node.grant,
         "stop": node.stop,
         "answer": node.answer,
+        "verdict": node.verdict and asdict(node.verdict),
         "error": node.error,
         "started_s": node.started_s,
         "ended_s": node.ended_s,

@@ -39,15 +39,26 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
-    """One tree on one question."""
+class JudgeConfig:
+    """Who gives verdicts where a task cannot: a model, on the same server unless another is named."""
 
-    question: str = ""
+    model: str = ""  # empty: nobody
+    base_url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One tree on one question, or on one task of a taskset."""
+
+    question: str = ""  # or NAME:SPLIT/INDEX, like craft:hard/17
+    data: str | None = None  # folder with task files
+    task: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the taskset
     dialect: str = "tools"
     temperature: float = 0.7
     seed: int | None = None
     show_budget: bool = False  # the model is told what it has left
     engine: EngineConfig = field(default_factory=EngineConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
@@ -61,17 +72,27 @@ def load(
     file: Path | str | None = None,
     words: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
+    base: Mapping[str, Any] | None = None,
 ) -> T:
-    """The defaults, then the file, then the words, then the flags (`{"budget.tokens": 2000}`)."""
-    settings: dict[str, Any] = {} if file is None else _read(Path(file))
+    """The defaults, then the base, then the file, then the words, then the flags (`{"budget.tokens": 2000}`)."""
+    settings: dict[str, Any] = {}
+    _merge(settings, base or {})
+    _merge(settings, {} if file is None else _read(Path(file)))
+    _merge(settings, settings_of(words))
+    for key, value in (flags or {}).items():
+        _set(settings, key, value)
+    return build(kind, settings)
+
+
+def settings_of(words: Sequence[str]) -> dict[str, Any]:
+    """What `key=value` words say, dots making tables."""
+    settings: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
             raise ConfigError(f"{word!r} is not a setting: write key=value, like budget.tokens=2000")
         _set(settings, key.strip(), _value(text.strip()))
-    for key, value in (flags or {}).items():
-        _set(settings, key, value)
-    return build(kind, settings)
+    return settings
 
 
 def build(kind: type[T], settings: Mapping[str, Any], *, inside: str = "") -> T:
@@ -123,6 +144,16 @@ def _set(settings: dict[str, Any], key: str, value: Any) -> None:
     settings[last] = value
 
 
+def _merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Lay settings over others, table by table."""
+    for key, value in more.items():
+        below = settings.get(key)
+        if isinstance(value, dict) and isinstance(below, dict):
+            _merge(cast(dict[str, Any], below), cast(dict[str, Any], value))
+        else:
+            settings[key] = dict(cast(dict[str, Any], value)) if isinstance(value, dict) else value
+
+
 def _value(text: str) -> Any:
     """`4000`, `0.5`, `true`, `[1, 2]` as TOML reads them; anything else is a text."""
     try:
@@ -143,10 +174,21 @@ def to_toml(settings: Any) -> str:
                 below = [f"\n[{name}{knob.name}]"]
                 write(value, f"{name}{knob.name}.", below)
                 tables.append("\n".join(below))
+            elif isinstance(value, dict):
+                rows = [f"{_toml(key)} = {_toml(one)}" for key, one in cast(dict[str, Any], value).items()]
+                tables.append("\n".join([f"\n[{name}{knob.name}]", *rows]))
             elif value is not None:
-                text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML wants it escaped
-                into.append(f"{knob.name} = {text}")
+                into.append(f"{knob.name} = {_toml(value)}")
 
     write(settings, "", lines)
     # Inner tables were finished first; TOML wants the outer one before them, and does not mind the order otherwise.
     return "\n".join([*lines, *sorted(tables)]) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """One value. Tables inside tables are written inline."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in cast(dict[str, Any], value).items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(one) for one in cast(Sequence[Any], value)) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML wants it escaped

@@ -47,10 +47,13 @@ def status(node: Node) -> str:
     if node.state is not State.ENDED or node.stop is None:
         return str(node.state)
     if node.stop is Stop.ANSWERED:
-        return "answered"
-    if node.answer is None:
-        return f"{node.stop}: no answer"
-    return f"{node.stop}: partial answer"
+        said = "answered"
+    else:
+        said = f"{node.stop}: no answer" if node.answer is None else f"{node.stop}: partial answer"
+    if node.verdict is None:
+        return said
+    how = "" if node.verdict.how == "exact" else f" by {node.verdict.how}"
+    return f"{said}, scored {node.verdict.score:g}{how}"
 
 
 def totals(tree: Tree) -> str:

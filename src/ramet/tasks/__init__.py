@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from ramet.errors import ConfigError
 from ramet.interfaces import Taskset
@@ -34,15 +34,20 @@ TASKSETS: dict[str, str] = {
 
 def load(name: str, **options: Any) -> Taskset:
     """A taskset with its options; an unknown name or option names the nearest."""
-    if name not in TASKSETS:
-        raise ConfigError(f"unknown taskset {name!r}: {_nearest(name, list(TASKSETS))}")
-    module, _, kind = TASKSETS[name].partition(":")
-    make = getattr(import_module(module), kind)
+    make = taskset_class(name)
     known = [one for one in inspect.signature(make).parameters if one != "self"]
     for option in options:
         if option not in known:
             raise ConfigError(f"{name} has no option {option!r}: {_nearest(option, known)}")
     return make(**options)
+
+
+def taskset_class(name: str) -> Any:
+    """The class behind a name."""
+    if name not in TASKSETS:
+        raise ConfigError(f"unknown taskset {name!r}: {_nearest(name, list(TASKSETS))}")
+    module, _, kind = TASKSETS[name].partition(":")
+    return getattr(import_module(module), kind)
 
 
 def find(spec: str, options: Mapping[str, Any]) -> tuple[Taskset, Task]:
@@ -68,6 +73,17 @@ def check_index(taskset: Taskset, split: str, index: int) -> int:
     if index < 0 or (size is not None and index >= size):
         raise ConfigError(f"{taskset.name}:{split} has tasks 0 to {(size or 0) - 1}, not {index}")
     return index
+
+
+def span(value: object, *, name: str, least: int = 1) -> tuple[int, int]:
+    """An option that is a range: `[3, 10]`, or one number for both ends."""
+    ends = cast(list[object], list(value)) if isinstance(value, (list, tuple)) else [value, value]  # pyright: ignore[reportUnknownArgumentType]
+    if len(ends) != 2 or not all(isinstance(end, int) for end in ends):
+        raise ConfigError(f"{name} is a whole number or a range [least, most]; got {value!r}")
+    low, high = cast(tuple[int, int], tuple(ends))
+    if not least <= low <= high:
+        raise ConfigError(f"{name} is a range from {least} up, least first; got {value!r}")
+    return low, high
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -13,8 +13,9 @@ from functools import lru_cache
 
 from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
+from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index
+from ramet.tasks import check_index, span
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.expression import Product, Sum, count_operators, find, parse, steps
 from ramet.tasks.oracle import Ask, Move, View
@@ -39,15 +40,17 @@ class Arithmetic:
     def __init__(
         self,
         *,
-        operators: Sequence[int] = (3, 10),
-        digits: Sequence[int] = (3, 7),
+        operators: Sequence[int] | int = (3, 10),
+        digits: Sequence[int] | int = (3, 7),
         symbols: str = SYMBOLS,
         brackets: bool = True,
         value_digits: int = 16,
         seed: int = 0,
     ) -> None:
-        self.operators = (operators[0], operators[1])
-        self.digits = (digits[0], digits[1])
+        if not symbols or any(symbol not in SYMBOLS for symbol in symbols):
+            raise ConfigError(f"symbols is one or more of {SYMBOLS}; got {symbols!r}")
+        self.operators = span(operators, name="operators")
+        self.digits = span(digits, name="digits")
         self.symbols = symbols
         self.weights = [WEIGHTS[SYMBOLS.index(symbol)] for symbol in symbols]
         self.brackets = brackets
@@ -100,7 +103,7 @@ def partial_credit(answer: str | None, value: int) -> float:
 
     Example:
         partial_credit("12", 12)  # 1.0
-        partial_credit("13", 12)  # 0.2 / log2(2 + 1 / sqrt(15)), about 0.17
+        partial_credit("13", 12)  # 0.2 / math.log2(2 + 1 / math.sqrt(15))
     """
     found = INTEGER.findall(answer or "")
     if not found:
@@ -209,22 +212,30 @@ class Calculator:
         terms = expression.terms
         if len(terms) == 1:
             return _cut_product(terms[0][1], terms[0][0], dice)
-        edges = sorted(dice.sample(range(1, len(terms)), dice.between(1, min(3, len(terms) - 1))))
-        chunks = [terms[a:b] for a, b in zip([0, *edges], [*edges, len(terms)], strict=True)]
-        parts: list[str] = []
-        shape = ""
-        for chunk in chunks:
-            sign = chunk[0][0]
-            # The chunk's own sign stays outside: inside, signs are relative to it.
-            part = Sum(tuple((sign * other, term) for other, term in chunk))
-            text = str(part)
-            shape += ("+" if sign > 0 else "-") if shape or sign < 0 else ""
-            if count_operators(part):
-                parts.append(text)
-                shape += "?"
-            else:
-                shape += text
-        return (parts, shape) if parts else None
+        for _ in range(8):  # a cut into bare numbers leaves nothing to hand out
+            cut = _cut_sum(terms, dice)
+            if cut[0]:
+                return cut
+        return None
+
+
+def _cut_sum(terms: Sequence[tuple[int, Product]], dice: Dice) -> tuple[list[str], str]:
+    edges = sorted(dice.sample(range(1, len(terms)), dice.between(1, min(3, len(terms) - 1))))
+    chunks = [terms[a:b] for a, b in zip([0, *edges], [*edges, len(terms)], strict=True)]
+    parts: list[str] = []
+    shape = ""
+    for chunk in chunks:
+        sign = chunk[0][0]
+        # The chunk's own sign stays outside: inside, signs are relative to it.
+        part = Sum(tuple((sign * other, term) for other, term in chunk))
+        text = str(part)
+        shape += ("+" if sign > 0 else "-") if shape or sign < 0 else ""
+        if count_operators(part):
+            parts.append(text)
+            shape += "?"
+        else:
+            shape += text
+    return parts, shape
 
 
 def _cut_product(term: Product, sign: int, dice: Dice) -> tuple[list[str], str] | None:
@@ -242,7 +253,7 @@ def parse_filled(shape: str, answers: Sequence[str]) -> Sum:
     """The shape with an answer for each `?`; negative ones in brackets.
 
     Example:
-        parse_filled("?-?*2", ["-4", "3"])  # (-4)-3*2
+        parse_filled("?-?*2", ["-4", "3"])  # parse("(-4)-3*2")
     """
     for answer in answers:
         number = INTEGER.findall(answer)[-1]
