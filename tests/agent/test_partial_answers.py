@@ -92,6 +92,22 @@ def test_an_answer_that_came_back_survives_a_sibling_that_never_ends():
     assert (tree.answer, tree.root.stop) == ("saved", ramet.Stop.DEADLINE)
 
 
+def test_results_that_were_told_before_are_not_told_twice():
+    """Time runs out while the root thinks about results it already has."""
+
+    def script(prompt: Prompt) -> Reply:
+        if prompt.depth or prompt.turn == 0:
+            return Reply(text="Answer: once" if prompt.depth else delegate("a"))
+        return Reply(text="Answer: done", seconds=0 if prompt.closing else 3600)
+
+    engine = ramet.ScriptedEngine(script)
+    tree = in_virtual_time(TreeRun("root", engine=engine, budget=ramet.Budget(seconds=60, depth=1)).run)
+    assert (tree.answer, tree.root.stop) == ("done", ramet.Stop.DEADLINE)
+    assert "".join(piece.text for piece in tree.root.pieces).count("clone 1.1: once") == 1
+    roles = [message.role for message in engine.prompts[-1].messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+
+
 def test_a_full_window_is_answered_from_the_room_kept_for_it():
     def script(prompt: Prompt) -> str:
         return "Answer: full" if prompt.closing else delegate("read") if prompt.depth == 0 else f"Answer: {words(400)}"

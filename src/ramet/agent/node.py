@@ -156,8 +156,8 @@ class NodeRun:
 
     def _salvage(self) -> list[Result]:
         """What came back of the turn that time cut short: every child it started, answered or not."""
-        if not self.node.turns or not self.node.turns[-1].children:
-            return self._results
+        if self.node.state is State.SAMPLING or not self.node.turns:
+            return self._results  # nothing was under way but the model's own words
         number, children = len(self.node.turns), self.node.turns[-1].children
         reports = [report(self.tree.tree.nodes[index]) for index in children]
         return [

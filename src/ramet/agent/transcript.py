@@ -29,6 +29,8 @@ class Transcript:
 
     def give(self, user: str, piece: Piece) -> None:
         """Append a message, rendered before by `reply`."""
+        if self._messages[-1].role == "user":  # its turn was cut short: servers want roles to alternate
+            self._messages.append(Message("assistant", "…"))
         self._messages.append(Message("user", user))
         self._give(piece)
 
