@@ -347,6 +347,24 @@ def test_functions_of_a_turn_run_beside_its_children():
     assert 'search: ["X"]\nclone 1.1: ok\nprice: 3' in tree.root.pieces[2].text
 
 
+@pytest.mark.parametrize("attempt", range(5))
+def test_plain_functions_of_a_turn_run_in_the_order_written_and_before_its_clones(attempt: int):
+    """Also on trio, which starts tasks in random order."""
+    shop = Shop()
+    seen: list[list[str]] = []
+
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            seen.append(list(shop.sold))
+            return "Answer: ok"
+        items = "".join(call("price", item=item) for item in ["bread", "a", "b", "c"])
+        return delegate("x") + items if prompt.turn == 0 else f"Answer: {attempt}"
+
+    run(script, world=shop)
+    assert shop.sold == ["bread", "a", "b", "c"]
+    assert seen == [["bread", "a", "b", "c"]]
+
+
 def test_children_share_the_world_by_reference():
     shop = Shop()
 

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import anyio
@@ -152,6 +152,17 @@ class ToolsDialect:
         return ToolsSession(host)
 
 
+@dataclass(slots=True)
+class TurnWork:
+    """What the calls of one turn ask for, and a slot for each call's results."""
+
+    slots: list[list[Result]]
+    requests: list[tuple[int, Request]] = field(default_factory=list[tuple[int, Request]])
+    functions: list[tuple[int, Call, HostFunction]] = field(default_factory=list[tuple[int, Call, HostFunction]])
+    repairs: int = 0
+    faults: int = 0
+
+
 class ToolsSession:
     """One node's tool calls."""
 
@@ -175,35 +186,45 @@ class ToolsSession:
         return Outcome(done=True, answer=answer_in(spoken))
 
     async def _run(self, calls: Sequence[Call | MalformedAction]) -> Outcome:
-        """All calls of the turn at once: children of every call are admitted together, then run together."""
-        outcome = Outcome(repairs=sum(isinstance(call, Call) and call.repaired for call in calls))
-        slots: list[list[Result]] = [[] for _ in calls]
-        requests: list[tuple[int, Request]] = []
-        reports: list[Report] = []
-        functions: list[tuple[int, Call, HostFunction]] = []
+        """All calls of the turn: functions at once, then the clones of every call, admitted and run together."""
+        turn = TurnWork([[] for _ in calls])
         for number, call in enumerate(calls):
-            try:
-                if isinstance(call, MalformedAction):
-                    raise call
-                if call.name == "delegate":
-                    requests += [(number, request) for request in parse_requests(call.arguments, call=number)]
-                    slots[number] += _ignored(call)
-                else:
-                    functions.append((number, call, self._function(call)))
-            except ModelFault as fault:
-                outcome.faults += 1
-                slots[number].append(Result(call.name if isinstance(call, Call) else "tool_call", str(fault)))
-        async with anyio.create_task_group() if functions else nullcontext() as group:
-            for number, call, function in functions:
+            self._sort(number, call, turn)
+        # Plain functions act on the world at once, in the order written; what can wait runs beside the clones.
+        for number, call, function in turn.functions:
+            if not inspect.iscoroutinefunction(function):
+                await self._call(function, call, turn, number)
+        reports: list[Report] = []
+        waiting = [entry for entry in turn.functions if inspect.iscoroutinefunction(entry[2])]
+        async with anyio.create_task_group() if waiting else nullcontext() as group:
+            for number, call, function in waiting:
                 if group is not None:
-                    group.start_soon(self._call, function, call, slots[number], outcome)
-            if requests:
-                reports = await self.host.run_all([request for _, request in requests])
-        for ordinal, ((number, _), report) in enumerate(zip(requests, reports, strict=True), start=1):
-            slots[number].append(self._result(report, ordinal))
-            outcome.faults += report.stop is None
-        outcome.results = [result for slot in slots for result in slot]
-        return outcome
+                    group.start_soon(self._call, function, call, turn, number)
+            if turn.requests:
+                reports = await self.host.run_all([request for _, request in turn.requests])
+        return self._outcome(turn, reports)
+
+    def _sort(self, number: int, call: Call | MalformedAction, turn: TurnWork) -> None:
+        """Find out what a call wants; what is wrong with it is its result."""
+        try:
+            if isinstance(call, MalformedAction):
+                raise call
+            turn.repairs += call.repaired
+            if call.name == "delegate":
+                turn.requests += [(number, request) for request in parse_requests(call.arguments, call=number)]
+                turn.slots[number] += _ignored(call)
+            else:
+                turn.functions.append((number, call, self._function(call)))
+        except ModelFault as fault:
+            turn.faults += 1
+            turn.slots[number].append(Result(call.name if isinstance(call, Call) else "tool_call", str(fault)))
+
+    def _outcome(self, turn: TurnWork, reports: Sequence[Report]) -> Outcome:
+        for ordinal, ((number, _), report) in enumerate(zip(turn.requests, reports, strict=True), start=1):
+            turn.slots[number].append(self._result(report, ordinal))
+            turn.faults += report.stop is None
+        results = [result for slot in turn.slots for result in slot]
+        return Outcome(results=results, repairs=turn.repairs, faults=turn.faults)
 
     def _result(self, report: Report, ordinal: int) -> Result:
         return Result(f"clone {self._turn}.{ordinal}", report_text(report, limit=self.host.result_bytes))
@@ -219,13 +240,14 @@ class ToolsSession:
             raise MalformedAction(f"{error}; the signature is {call.name}{signature(function)}") from None
         return function
 
-    async def _call(self, function: HostFunction, call: Call, slot: list[Result], outcome: Outcome) -> None:
+    async def _call(self, function: HostFunction, call: Call, turn: TurnWork, number: int) -> None:
+        slot = turn.slots[number]
         try:
             value = function(**call.arguments)
             value = await value if inspect.isawaitable(value) else value
             slot.append(Result(call.name, cut(as_text(value), self.host.output_bytes)))
         except (ModelFault, ValueError, LookupError) as fault:
-            outcome.faults += 1
+            turn.faults += 1
             slot.append(Result(call.name, cut(f"error: {fault}", self.host.output_bytes)))
 
 
