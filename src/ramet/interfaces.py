@@ -135,8 +135,8 @@ class Host(Protocol):
     @property
     def output_bytes(self) -> int: ...
 
-    def admit(self, requests: Sequence[Request]) -> list[Child | Refusal]:
-        """Decide about all of them at once; nothing starts here."""
+    def admit(self, requests: Sequence[Request], *, beside: int = 0) -> list[Child | Refusal]:
+        """Decide about all of them at once; nothing starts here. `beside`: others still awaited."""
         ...
 
     async def run_all(self, requests: Sequence[Request]) -> list[Report]:

@@ -40,7 +40,7 @@ class Judge:
     def _question(self, node: Node, tree: Tree) -> str:
         parts = [f"Task:\n{node.goal}"]
         if node.parent is None and tree.task.reference is not None:
-            parts.append(f"Right answer:\n{tree.task.reference}")
+            parts.append(f"Right answer:\n{_answer(tree.task.reference)}")
         done = "\n".join(piece.text for piece in node.pieces[1:])
         parts.append(f"What the agent did:\n{cut(done, self.show_bytes)}")
         parts.append(f"Its answer:\n{node.answer if node.answer is not None else '(none)'}")
@@ -54,6 +54,11 @@ class Judge:
         completion = await self.engine.sample(prompt, max_tokens=self.max_tokens, temperature=0.0)
         self.tokens += completion.num_tokens
         return completion.text
+
+
+def _answer(reference: object) -> object:
+    """What a judge may see of a reference: the answer, not everything that was hidden with it."""
+    return cast(dict[str, object], reference).get("answer", reference) if isinstance(reference, dict) else reference
 
 
 def read_verdict(text: str) -> Verdict | None:

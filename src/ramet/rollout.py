@@ -5,6 +5,7 @@ from __future__ import annotations
 from ramet.agent.tree import TreeRun
 from ramet.budget import Budget
 from ramet.engine.scripted import ScriptedEngine
+from ramet.errors import ConfigError
 from ramet.interfaces import Dialect, Engine, Taskset, World
 from ramet.judge import Judge
 from ramet.tasks.oracle import script
@@ -53,7 +54,8 @@ async def grade(tree: Tree, taskset: Taskset, world: World, *, judge: Judge | No
 def _from_root(tree: Tree, node: Node, *, asked: bool) -> Verdict:
     root = tree.root.verdict
     if node.parent is None or root is None:
-        raise AssertionError(f"no verdict on the root of {tree.task.id}: its taskset or a judge must give one")
+        how = "the judge's replies could not be read" if asked else "its answers are checked by a judge: name one"
+        raise ConfigError(f"no verdict on {tree.task.id}: {how}")
     why = "the judge gave no verdict" if asked else "nobody can tell for this goal"
     return Verdict(score=root.score, how="root", reason=why)
 

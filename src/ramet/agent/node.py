@@ -91,8 +91,8 @@ class NodeRun:
     def output_bytes(self) -> int:
         return self.tree.budget.output_bytes
 
-    def admit(self, requests: Sequence[Request]) -> list[Child | Refusal]:
-        return admit(self, requests)
+    def admit(self, requests: Sequence[Request], *, beside: int = 0) -> list[Child | Refusal]:
+        return admit(self, requests, beside=beside)
 
     async def run_all(self, requests: Sequence[Request]) -> list[Report]:
         admitted = self.admit(requests)

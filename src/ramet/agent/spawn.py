@@ -59,8 +59,11 @@ def report(node: Node, *, missing: tuple[str, ...] = ()) -> Report:
     )
 
 
-def admit(parent: NodeRun, requests: Sequence[Request]) -> list[Child | Refusal]:
-    """Check all, then lend to all, then hand them back ready to start."""
+def admit(parent: NodeRun, requests: Sequence[Request], *, beside: int = 0) -> list[Child | Refusal]:
+    """Check all, then lend to all, then hand them back ready to start.
+
+    `beside` counts others whose answers are still awaited: each may be followed by another clone, whose share is kept.
+    """
     plans = _plans(parent, requests)
     wanted = [plan for plan in plans if isinstance(plan, Plan)]
     budget = parent.tree.budget
@@ -74,7 +77,7 @@ def admit(parent: NodeRun, requests: Sequence[Request]) -> list[Child | Refusal]
             plan = Refusal(goal=plan.goal, reason=_too_little(plan, lendable, budget.smallest_grant))
         decided.append(plan)
         tokens.append(grant)
-    children = _start_all(parent, decided, tokens, lendable)
+    children = _start_all(parent, decided, tokens, lendable, beside)
     if parent.node.turns:
         turn = parent.node.turns[-1]
         turn.refusals += [child for child in children if isinstance(child, Refusal)]
@@ -155,11 +158,11 @@ def _squeeze(key: str) -> str:
 
 
 def _start_all(
-    parent: NodeRun, decided: Sequence[Plan | Refusal], tokens: Sequence[int], lendable: int
+    parent: NodeRun, decided: Sequence[Plan | Refusal], tokens: Sequence[int], lendable: int, beside: int
 ) -> list[Admitted | Refusal]:
     """Lend to every plan that was granted tokens: nodes alike, money in proportion to tokens."""
     num = sum(isinstance(plan, Plan) for plan in decided)
-    spare = (parent.ledger.nodes - num) // num if num else 0
+    spare = (parent.ledger.nodes - num) // (num + beside) if num else 0
     money = _lendable_money(parent)
     children: list[Admitted | Refusal] = []
     for plan, grant in zip(decided, tokens, strict=True):

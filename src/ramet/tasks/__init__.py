@@ -39,7 +39,11 @@ def load(name: str, **options: Any) -> Taskset:
     for option in options:
         if option not in known:
             raise ConfigError(f"{name} has no option {option!r}: {_nearest(option, known)}")
-    return make(**options)
+    try:
+        return make(**options)
+    except (TypeError, AttributeError) as error:  # an option of the wrong kind
+        given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        raise ConfigError(f"{name} cannot be made with {given}: {error}") from None
 
 
 def taskset_class(name: str) -> Any:
@@ -71,7 +75,8 @@ def check_index(taskset: Taskset, split: str, index: int) -> int:
     """The index, if the split goes that far."""
     size = taskset.size(check_split(taskset, split))
     if index < 0 or (size is not None and index >= size):
-        raise ConfigError(f"{taskset.name}:{split} has tasks 0 to {(size or 0) - 1}, not {index}")
+        there = f"tasks 0 to {size - 1}" if size else "no tasks"
+        raise ConfigError(f"{taskset.name}:{split} has {there}, not {index}")
     return index
 
 

@@ -114,9 +114,13 @@ def partial_credit(answer: str | None, value: int) -> float:
     number = int(said)
     if number == value:
         return 1.0
-    scale = math.isqrt(abs(2 + max(number, value))) if max(len(said), len(str(value))) > 300 else None
-    root = float(scale) if scale is not None and scale < 10**300 else math.sqrt(abs(2 + max(number, value)))
-    return 0.2 / math.log2(2 + abs(number - value) / root) if root else 0.0
+    scale = abs(2 + max(number, value))
+    if not scale:
+        return 0.0
+    magnitude = math.log2(abs(number - value)) - math.log2(scale) / 2
+    if magnitude > 500:  # past what a float holds, where adding 2 makes no difference
+        return 0.2 / magnitude
+    return 0.2 / math.log2(2 + 2**magnitude)
 
 
 @lru_cache(maxsize=4096)

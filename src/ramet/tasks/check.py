@@ -7,19 +7,27 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalise(text: str) -> str:
     """Lower case, without articles, punctuation and double spaces."""
-    text = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(ARTICLES.sub(" ", text).split())
+    bare = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(ARTICLES.sub(" ", bare).split()) or text.lower().strip()
 
 
 def exact_match(answer: str | None, accepted: Sequence[str]) -> float:
-    """1 when it equals one of the accepted answers after normalising."""
-    return float(answer is not None and normalise(answer) in {normalise(one) for one in accepted})
+    """1 when it equals one of the accepted answers after normalising; numbers are compared as numbers."""
+    if answer is None:
+        return 0.0
+    return float(any(_same(answer, one) for one in accepted))
+
+
+def _same(answer: str, accepted: str) -> bool:
+    if NUMBER.fullmatch(accepted.strip()):
+        return bool(NUMBER.fullmatch(answer.strip())) and bool(same_number(answer, accepted))
+    return normalise(answer) == normalise(accepted)
 
 
 def f1(answer: str | None, accepted: Sequence[str]) -> float:
@@ -29,7 +37,9 @@ def f1(answer: str | None, accepted: Sequence[str]) -> float:
         f1("the red house", ["red house"])  # 1.0
         f1("red", ["red house"])            # 0.6666666666666666
     """
-    return max((_f1(normalise(answer or "").split(), normalise(one).split()) for one in accepted), default=0.0)
+    if answer is None:
+        return 0.0
+    return max((_f1(normalise(answer).split(), normalise(one).split()) for one in accepted), default=0.0)
 
 
 def _f1(said: Sequence[str], wanted: Sequence[str]) -> float:
@@ -45,7 +55,7 @@ def last_number(text: str | None) -> str | None:
     Example:
         last_number("12 eggs, so $1,240.50.")  # "1240.50"
     """
-    found = NUMBER.findall(text or "")
+    found = NUMBER.findall((text or "").replace("\N{MINUS SIGN}", "-"))
     return found[-1].replace(",", "").rstrip(".") if found else None
 
 

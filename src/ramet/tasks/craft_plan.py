@@ -43,8 +43,7 @@ def work_out(ways: Ways, targets: Mapping[str, int], given: Sequence[str] = ()) 
     """Totals for the targets, from base materials and from `given` items, which are not crafted.
 
     Example:
-        ways = {"b": Way(takes={"a": 2}, makes=3), "c": Way(takes={"b": 4}, makes=1)}
-        work_out(ways, {"c": 1})  # crafts {"b": 2, "c": 1}, needs {"c": 1, "b": 4, "a": 4}
+        work_out({"b": Way(takes={"a": 2}, makes=3)}, {"b": 4}).crafts  # {"b": 2}
     """
     order = bottom_up(ways, targets, given)
     needs = Counter(targets)

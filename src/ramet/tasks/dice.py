@@ -34,6 +34,8 @@ class Dice:
         return choices[self.below(len(choices))]
 
     def weighted(self, choices: Sequence[T], weights: Sequence[float]) -> T:
+        if len(choices) != len(weights):
+            raise AssertionError(f"{len(choices)} choices, {len(weights)} weights")
         point = self._random() * sum(weights)
         for choice, weight in zip(choices, weights, strict=True):
             point -= weight

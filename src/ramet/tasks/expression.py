@@ -14,7 +14,7 @@ from ramet.errors import MalformedAction
 
 TOKEN = re.compile(r"\d+|[-+*()]")
 CANDIDATE = re.compile(r"[-(\d][-+*()\d\s]*[)\d]")
-LONGEST = 2000  # characters: what a goal may reasonably hold
+LONGEST, DEEPEST = 2000, 50  # characters and brackets inside brackets: what a goal may reasonably hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,7 @@ def parse(text: str) -> Sum:
     if "".join(tokens) != "".join(text.split()):
         raise MalformedAction(f"not an expression: {text[:60]!r}")
     reader = _Reader(tokens)
-    try:
-        expression = reader.sum()
-    except RecursionError:
-        raise MalformedAction("an expression with too many brackets") from None
+    expression = reader.sum()
     if reader.peek() is not None:
         raise MalformedAction(f"not an expression: {text[:60]!r}")
     return expression
@@ -87,6 +84,7 @@ class _Reader:
     def __init__(self, tokens: Sequence[str]) -> None:
         self.tokens = tokens
         self.at = 0
+        self.depth = 0
 
     def peek(self) -> str | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
@@ -117,7 +115,11 @@ class _Reader:
     def factor(self) -> int | Sum:
         token = self.take()
         if token == "(":
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise MalformedAction(f"more than {DEEPEST} brackets inside each other")
             inner = self.sum()
+            self.depth -= 1
             if self.take() != ")":
                 raise MalformedAction("a bracket is not closed")
             return inner

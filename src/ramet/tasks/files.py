@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from ramet.errors import ConfigError
+from ramet.types import clean
 
 Fields = dict[str, Any]
 REQUIRED = {"question": str, "answer": str}
@@ -28,24 +30,32 @@ def data_file(data: str | Path | None, name: str, *, taskset: str) -> Path:
     raise ConfigError(f"{folder} has no {name}.jsonl.gz or {name}.jsonl, which {taskset} reads")
 
 
-@lru_cache(maxsize=16)
 def read_lines(file: Path, required: tuple[tuple[str, type], ...] = tuple(REQUIRED.items())) -> tuple[Fields, ...]:
-    """Every line as a dict, its required fields checked."""
+    """Every line as a dict, its required fields checked. Read once, and again when the file has changed."""
+    try:
+        state = file.stat()
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    return _read(file, required, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=16)
+def _read(file: Path, required: tuple[tuple[str, type], ...], changed: int, size: int) -> tuple[Fields, ...]:
     rows: list[Fields] = []
     try:
         with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     rows.append(_checked(line, required, f"{file}, line {number}"))
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ConfigError(f"cannot read {file}: {error}") from None
     return tuple(rows)
 
 
 def _checked(line: str, required: tuple[tuple[str, type], ...], where: str) -> Fields:
     try:
-        loaded: object = json.loads(line)
-    except json.JSONDecodeError as error:
+        loaded: object = json.loads(clean(line))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not valid JSON: {error}") from None
     if not isinstance(loaded, dict):
         raise ConfigError(f"{where}: an object with fields is wanted")
@@ -61,7 +71,9 @@ def _checked(line: str, required: tuple[tuple[str, type], ...], where: str) -> F
 def context_of(row: Mapping[str, Any], where: str) -> dict[str, str]:
     """Texts by title; paragraphs with the same title are joined."""
     texts: dict[str, str] = {}
-    entries: object = row.get("context") or []
+    entries: object = row.get("context")
+    if entries is None:
+        return {}
     if isinstance(entries, dict):
         entries = [{"title": title, "text": text} for title, text in cast(dict[str, Any], entries).items()]
     if not isinstance(entries, list):
@@ -71,5 +83,8 @@ def context_of(row: Mapping[str, Any], where: str) -> dict[str, str]:
         title, text = cast(tuple[object, object], pair)
         if not isinstance(title, str) or not isinstance(text, str):
             raise ConfigError(f"{where}: field 'context' holds entries of title and text, both strings")
-        texts[title] = f"{texts[title]}\n{text}" if title in texts else text
+        before = texts.get(title, "")
+        if text not in before:  # the same paragraph twice counts once
+            texts[title] = f"{before}\n{text}" if before else text
+        texts.setdefault(title, text)
     return texts

@@ -195,7 +195,9 @@ class PythonSession:
                 asked.append(call)
             except MalformedAction as fault:
                 answers.give(call.id, TypeError(str(fault)))
-        for call, child in zip(asked, self.host.admit(requests) if requests else [], strict=True):
+        beside = len(step.pending) - len(calls)
+        admitted = self.host.admit(requests, beside=beside) if requests else []
+        for call, child in zip(asked, admitted, strict=True):
             if isinstance(child, Refusal):
                 report = Report(goal=child.goal, error=child.reason)
                 answers.give(call.id, f"[{report_text(report, limit=self.host.result_bytes)}]")

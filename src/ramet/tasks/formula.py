@@ -1,0 +1,167 @@
+"""Formulas of + - * / over whole numbers: read and computed in exact fractions, never evaluated as code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ramet.errors import MalformedAction
+
+TOKEN = re.compile(r"[0-9]+|[-+*/()]")
+RUN = re.compile(r"[(0-9][-+*/()0-9. \t]*")
+SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"})
+LONGEST, DEEPEST = 1000, 40  # characters and brackets: far more than any puzzle needs
+TAIL = 4 * LONGEST
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A number, or an operator between two formulas."""
+
+    value: Fraction
+    operator: str = ""
+    sides: tuple[Formula, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.sides:
+            return str(self.value)
+        left, right = (f"({side})" if side.sides else str(side) for side in self.sides)
+        return f"{left} {self.operator} {right}"
+
+    def numbers(self) -> list[int]:
+        """The numbers it uses, smallest first."""
+        return sorted(int(leaf.value) for leaf in self.walk() if not leaf.sides)
+
+    def walk(self) -> Iterator[Formula]:
+        """Every part, inner ones first."""
+        for side in self.sides:
+            yield from side.walk()
+        yield self
+
+    def steps(self) -> list[str]:
+        """How it is worked out, an operation a step: `["99 * 10 = 990", "990 - 9 = 981"]`."""
+        return [
+            f"{part.sides[0].value} {part.operator} {part.sides[1].value} = {part.value}"
+            for part in self.walk()
+            if part.sides
+        ]
+
+    def put(self, part: Formula) -> Formula:
+        """The formula with `part` in the place of the first number that has its value."""
+        done, placed = _put(self, part)
+        if not placed:
+            raise AssertionError(f"{self} has no {part.value}")
+        return done
+
+
+def _put(formula: Formula, part: Formula) -> tuple[Formula, bool]:
+    if not formula.sides:
+        return (part, True) if formula.value == part.value else (formula, False)
+    left, right = formula.sides
+    left, placed = _put(left, part)
+    if not placed:
+        right, placed = _put(right, part)
+    return Formula(formula.value, formula.operator, (left, right)), placed
+
+
+def number(value: int) -> Formula:
+    return Formula(Fraction(value))
+
+
+def join(left: Formula, operator: str, right: Formula) -> Formula | None:
+    """The two with an operator between them; None when that divides by zero."""
+    a, b = left.value, right.value
+    if operator == "/" and not b:
+        return None
+    value = a + b if operator == "+" else a - b if operator == "-" else a * b if operator == "*" else a / b
+    return Formula(value, operator, (left, right))
+
+
+# Reading.
+
+
+def parse(text: str) -> Formula:
+    """The formula in a text that is nothing else. There is no sign in front of a number.
+
+    Example:
+        parse("8 / (3 - 8/3)").value  # Fraction(24, 1)
+    """
+    if len(text) > LONGEST:
+        raise MalformedAction(f"a formula of {len(text)} characters is too long")
+    tokens = TOKEN.findall(text)
+    if "".join(tokens) != "".join(text.split()) or re.search(r"[0-9]\s+[0-9]", text):
+        raise MalformedAction(f"not a formula: {text[:60]!r}")
+    reader = _Reader(tokens)
+    formula = reader.sum()
+    if reader.at < len(tokens):
+        raise MalformedAction(f"not a formula: {text[:60]!r}")
+    return formula
+
+
+def last_formula(text: str | None) -> Formula | None:
+    """The last formula with an operator in a text, or None: what follows a `=` is a number, and is passed over.
+
+    Example:
+        str(last_formula("I get (99 * 10) - 9 = 981."))  # "(99 * 10) - 9"
+    """
+    # A full stop that ends a sentence ends a formula too; one inside a number spoils it.
+    plain = re.sub(r"\.(?![0-9])", ";", (text or "")[-TAIL:].translate(SIGNS))
+    for run in reversed(RUN.findall(plain)):
+        try:
+            formula = parse(run.strip())
+        except MalformedAction:
+            continue
+        if formula.sides:
+            return formula
+    return None
+
+
+class _Reader:
+    """Recursive descent over tokens, with a floor under it."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.depth = 0
+
+    def take(self, wanted: str = "") -> str:
+        """The next token if it is one of `wanted`, else nothing."""
+        found = self.tokens[self.at] if self.at < len(self.tokens) else ""
+        if not found or (wanted and found not in wanted):
+            return ""
+        self.at += 1
+        return found
+
+    def sum(self) -> Formula:
+        total = self.product()
+        while operator := self.take("+-"):
+            total = _joined(total, operator, self.product())
+        return total
+
+    def product(self) -> Formula:
+        total = self.factor()
+        while operator := self.take("*/"):
+            total = _joined(total, operator, self.factor())
+        return total
+
+    def factor(self) -> Formula:
+        token = self.take()
+        if token.isdigit():
+            return number(int(token))
+        self.depth += 1
+        if token != "(" or self.depth > DEEPEST:
+            raise MalformedAction(f"a number is wanted, not {token!r}")
+        inner = self.sum()
+        if not self.take(")"):
+            raise MalformedAction("a bracket is not closed")
+        self.depth -= 1
+        return inner
+
+
+def _joined(left: Formula, operator: str, right: Formula) -> Formula:
+    formula = join(left, operator, right)
+    if formula is None:
+        raise MalformedAction("a division by zero")
+    return formula

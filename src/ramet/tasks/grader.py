@@ -1,0 +1,182 @@
+"""A process of its own for graders that read what a model wrote: they may hang, crash, print or fill the memory.
+
+It starts at the first call. A call that takes too long ends it, and the next call starts another. Hashing is fixed in
+it, so that libraries which iterate over sets do so in the same order everywhere.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TextIO
+
+from ramet.errors import ConfigError, ModelFault
+
+MEMORY = 8 * 2**30  # bytes of address space; numeric libraries reserve much more than they use
+START_S = 120.0  # loading a large library from a cold disk
+MISHAPS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+
+class Unfinished(ModelFault):
+    """The grader could not do what it was asked: it took too long, ended, or met an error."""
+
+
+class Grader:
+    """Calls functions of a module in another process, where `library` can be imported.
+
+    Example:
+        Grader("ramet.tasks.math", library="math_verify").call("equal", r"\\frac12", "0.5", seconds=5)  # True
+    """
+
+    def __init__(self, module: str, *, library: str) -> None:
+        self.module = module
+        self.library = library
+        self._process: subprocess.Popen[str] | None = None
+        self._owner = 0  # a forked copy of this object does not own the process
+        self._lock = threading.Lock()
+        atexit.register(self.stop)
+
+    def call(self, function: str, *arguments: Any, seconds: float = 10.0) -> Any:
+        """What the function returns. `ConfigError` when it refuses, `Unfinished` when it does not get that far."""
+        with self._lock:
+            process = self._running()
+            return self._ask(process, [function, arguments], seconds)
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        process.wait()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+            self.stop()
+            self._owner = os.getpid()
+            self._process = _start(self.module, self.library)
+            self._ask(self._process, None, START_S)
+        return self._process
+
+    def _ask(self, process: subprocess.Popen[str], request: object, seconds: float) -> Any:
+        """One line there, one line back; the process is killed when none has come by then."""
+        stdin, stdout, late = process.stdin, process.stdout, threading.Event()
+        if stdin is None or stdout is None:
+            raise AssertionError("a grader has pipes")
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            line = ""
+            with suppress(OSError):  # a grader that is gone has closed its end
+                if request is not None:
+                    stdin.write(json.dumps(request) + "\n")
+                    stdin.flush()
+                line = stdout.readline()
+        finally:
+            timer.cancel()
+            timer.join()
+        if late.is_set() or not line.endswith("\n"):
+            self.stop()
+            raise Unfinished(f"it took more than {seconds:g} s" if late.is_set() else "the grader ended")
+        return self._read(json.loads(line))
+
+    def _read(self, reply: dict[str, Any]) -> Any:
+        if "missing" in reply:
+            self.stop()
+            raise ConfigError(f"{self.library} cannot be imported ({reply['missing']}): pip install 'ramet[tasks]'")
+        if "refused" in reply:
+            raise ConfigError(reply["refused"])
+        if "error" in reply:
+            raise Unfinished(reply["error"])
+        return reply["value"]
+
+
+def _start(module: str, library: str) -> subprocess.Popen[str]:
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, module, library],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "0"},
+    )
+
+
+# The other side.
+
+
+def serve(module: str, library: str, requests: TextIO, reply: Callable[[dict[str, Any]], None]) -> None:
+    """Answer calls until there are no more."""
+    try:
+        import_module(library)
+        functions = import_module(module)
+    except ImportError as error:
+        reply({"missing": str(error)})
+        return
+    reply({"value": "ready"})
+    for line in requests:
+        name, arguments = json.loads(line)
+        reply(_answer(functions, name, arguments))
+
+
+def _answer(functions: ModuleType, name: str, arguments: list[Any]) -> dict[str, Any]:
+    try:
+        return {"value": getattr(functions, name)(*arguments)}
+    except ConfigError as refusal:
+        return {"refused": str(refusal)}
+    except MISHAPS as error:
+        return {"error": f"{type(error).__name__}: {error}"[:500]}
+
+
+def _limit_memory() -> None:
+    # Not every system has such limits.
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print goes nowhere
+    _limit_memory()
+
+    def reply(message: dict[str, Any]) -> None:
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    serve(sys.argv[1], sys.argv[2], sys.stdin, reply)
+
+
+if __name__ == "__main__":
+    main()

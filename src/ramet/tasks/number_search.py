@@ -1,0 +1,237 @@
+"""Find a hidden number by guessing, after RAO's number search; ranges are given, parts of a range are ranges too.
+
+The number is drawn from 1 to `largest` - 1, the lower end from 0 up to it, the upper end from it up to `largest`, so
+that it lies strictly between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from ramet.budget import Budget
+from ramet.errors import ConfigError
+from ramet.interfaces import HostFunction, World
+from ramet.tasks import check_index
+from ramet.tasks.check import last_number
+from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.files import data_file, read_lines
+from ramet.tasks.oracle import Ask, Do, Move, View
+from ramet.types import Node, Task, Verdict
+
+RANGE = re.compile(r"\bnumber between (\d{1,18}) and (\d{1,18})\b", re.IGNORECASE)
+NOT_THERE = re.compile(r"\b(?:not (?:between|found|there|in|here)|no such|nothing|none|outside)\b", re.IGNORECASE)
+LONGER = 1000  # how many times larger the numbers of `long` are
+FIELDS = (("question", str), ("answer", str), ("meta", dict))
+
+
+class NumberSearch:
+    """Hidden numbers up to `largest`; `guesses` limits a whole tree, None does not."""
+
+    name = "number_search"
+    about = "find a hidden number in a range by guessing; every part of the range can be checked"
+    splits: Mapping[str, str] = {
+        "train": "without end",
+        "eval": "never in train",
+        "long": f"out of distribution: numbers up to {LONGER} times as large",
+        "data_train": "number_search_train of the data folder",
+        "data_eval": "number_search_eval of the data folder",
+    }
+
+    def __init__(
+        self, *, largest: int = 1024, guesses: int | None = None, seed: int = 0, data: str | Path | None = None
+    ) -> None:
+        if largest < 2:
+            raise ConfigError(f"{self.name}: largest is a whole number from 2 up, not {largest}")
+        self.largest = largest
+        self.guesses = guesses
+        self.seed = seed
+        self.data = data
+
+    def size(self, split: str) -> int | None:
+        return len(self._rows(split)) if split.startswith("data_") else None
+
+    def task(self, split: str, index: int) -> Task:
+        check_index(self, split, index)
+        if split.startswith("data_"):
+            return self._from_row(split, index)
+        dice = Dice(self.name, self.seed, split, index)
+        largest = LONGER * self.largest if split == "long" else self.largest
+        for _ in range(20_000):
+            hidden = dice.between(1, largest - 1)
+            low, high = dice.between(0, hidden - 1), dice.between(hidden + 1, largest)
+            longer = split == "long" and high - low > self.largest
+            if longer or (split != "long" and in_eval(f"{low}:{hidden}:{high}") == (split == "eval")):
+                return self._task(split, index, low, hidden, high)
+        raise ConfigError(f"{self.name}: numbers up to {self.largest} leave none for {split}")
+
+    def _task(self, split: str, index: int, low: int, hidden: int, high: int) -> Task:
+        return Task(id=f"{self.name}:{split}/{index}", question=wanted(low, high), reference=hidden)
+
+    def _file(self, split: str) -> Path:
+        return data_file(self.data, split.replace("data", self.name), taskset=self.name)
+
+    def _rows(self, split: str) -> tuple[dict[str, Any], ...]:
+        return read_lines(self._file(split), FIELDS)
+
+    def _from_row(self, split: str, index: int) -> Task:
+        row, where = self._rows(split)[index], f"{self._file(split)}, line {index + 1}"
+        meta = cast(dict[str, Any], row["meta"])
+        low, high = meta.get("low"), meta.get("high")
+        if type(low) is not int or type(high) is not int:
+            raise ConfigError(f"{where}: fields 'meta.low' and 'meta.high' are whole numbers")
+        if not re.fullmatch(r"\d{1,18}", row["answer"]) or not low <= int(row["answer"]) <= high:
+            raise ConfigError(f"{where}: field 'answer' is a whole number from {low} to {high}")
+        return self._task(split, index, low, int(row["answer"]), high)
+
+    def world(self, task: Task) -> Hidden:
+        return Hidden(_hidden(task), guesses=self.guesses)
+
+    def budget(self, task: Task) -> Budget:
+        low, high = _range(task.question)
+        halvings = (high - low + 1).bit_length()
+        return Budget(tokens=1600 * halvings, nodes=48, depth=3, children=8, turns=halvings + 6, reserve=32)
+
+    def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
+        """The root: the number has been guessed, by itself or by a clone, and it has answered.
+
+        A clone asked for `the number between a and b`, both included: where the number lies in between, it names the
+        number, and that had been guessed by the time it ended; where not, it says so.
+        """
+        if not isinstance(world, Hidden):
+            raise AssertionError("a verdict needs the world the tree ran in")
+        found = node.index in world.found_by_end and node.answer is not None
+        if node.parent is None:
+            return Verdict(score=float(found), how="exact")
+        part = find_range(node.goal)
+        if part is None:
+            return None
+        low, high = part
+        if low <= world.number <= high:
+            named = last_number(node.answer) == str(world.number) and not NOT_THERE.search(node.answer or "")
+            return Verdict(score=float(found and named), how="exact")
+        said = bool(NOT_THERE.search(node.answer or ""))
+        return Verdict(score=float(said), how="exact", reason="the number is not in this range")
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Searcher:
+        return Searcher(delegate=delegate, dice_seed=(task.id, seed))
+
+    def self_check(self, task: Task) -> tuple[float, float]:
+        """A tree that guessed the number, and one that only says it."""
+        scores: list[float] = []
+        for guess in (_hidden(task), _hidden(task) + 1):
+            world = self.world(task)
+            world.guess(guess)
+            node = Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=1, answer=str(_hidden(task)))
+            world.ended(node)
+            verdict = self.verdict(task, world, node)
+            scores.append(verdict.score if verdict is not None else 0.0)
+        return scores[0], scores[1]
+
+
+class Hidden:
+    """A number to be guessed. It remembers which nodes ended after it had been."""
+
+    def __init__(self, number: int, *, guesses: int | None = None) -> None:
+        self.number = number
+        self.left = guesses
+        self.found = False
+        self.found_by_end: list[int] = []
+        self.functions: Mapping[str, HostFunction] = {"guess": self.guess}
+        self.context: Mapping[str, str] = {}
+
+    def guess(self, n: int) -> str:
+        """Guess the hidden number: says "too low", "too high" or "correct"."""
+        if type(n) is not int:
+            raise ValueError(f"n is a whole number, not {str(n)[:40]!r}")
+        if self.left is not None:
+            if self.left < 1:
+                raise ValueError("no guesses are left")
+            self.left -= 1
+        self.found = self.found or n == self.number
+        return "correct" if n == self.number else "too low" if n < self.number else "too high"
+
+    def spawned(self, node: Node) -> None:
+        """Nothing to note when a node starts."""
+
+    def ended(self, node: Node) -> None:
+        if self.found:
+            self.found_by_end.append(node.index)
+
+
+def _hidden(task: Task) -> int:
+    return cast(int, task.reference)
+
+
+def wanted(low: int, high: int) -> str:
+    return f"Guess the correct number between {low} and {high}."
+
+
+def find_range(goal: str) -> tuple[int, int] | None:
+    """The one range a goal names, or None."""
+    found = RANGE.findall(goal)
+    return (int(found[0][0]), int(found[0][1])) if len(found) == 1 else None
+
+
+def _range(question: str) -> tuple[int, int]:
+    part = find_range(question)
+    if part is None:
+        raise AssertionError(f"no range in {question!r}")
+    return part
+
+
+# The oracle.
+
+
+class Searcher:
+    """Halves the range guess by guess, or parts it among clones that each search their own."""
+
+    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+        self.delegate = delegate
+        self.dice_seed = dice_seed
+
+    def move(self, view: View) -> Move:
+        low, high = _range(view.goal)
+        if not self._splits(low, high, view):
+            return _halve(low, high, view)
+        parts = self._parts(low, high, view)
+        if view.turn == 0:
+            goals = [f"{wanted(a, b)} Answer with it, or say that it is not between {a} and {b}." for a, b in parts]
+            return Move(asks=tuple(Ask(goal=goal) for goal in goals))
+        found = [answer for answer in view.history[0] if not NOT_THERE.search(answer)]
+        return Move(answer=found[0] if found else f"not between {low} and {high}")
+
+    def _splits(self, low: int, high: int, view: View) -> bool:
+        """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
+        if not self.delegate or view.depth >= 2 or high == low:
+            return False
+        return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.2)
+
+    def _parts(self, low: int, high: int, view: View) -> list[tuple[int, int]]:
+        """The range cut at random places."""
+        dice = Dice("cut", *self.dice_seed, view.goal)
+        most = min(4 if view.depth == 0 else 2, high - low + 1)
+        wanted_parts = dice.between(2, most)
+        edges: list[int] = []
+        while len(edges) < wanted_parts - 1:
+            edge = dice.between(low + 1, high)
+            if edge not in edges:
+                edges.append(edge)
+        edges.sort()
+        return [(a, b - 1) for a, b in zip([low, *edges], [*edges, high + 1], strict=True)]
+
+
+def _halve(low: int, high: int, view: View) -> Move:
+    """The next guess after those so far, or the answer."""
+    part = f"between {low} and {high}"
+    for (reply,) in view.history:
+        middle = (low + high) // 2
+        if reply == "correct":
+            return Move(answer=str(middle))
+        low, high = (middle + 1, high) if reply == "too low" else (low, middle - 1)
+    if low > high:
+        return Move(thought="Nothing is left.", answer=f"not {part}")
+    middle = (low + high) // 2
+    return Move(thought=f"Left: {low} to {high}.", does=(Do(name="guess", arguments={"n": middle}),))

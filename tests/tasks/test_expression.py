@@ -1,0 +1,197 @@
+"""Whole-number expressions: read as Python reads them, worked out step by step, and safe from hostile text."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramet.errors import MalformedAction
+from ramet.tasks.expression import CANDIDATE, Sum, count_operators, find, parse, steps
+
+Built = tuple[str, int]  # an expression as text, and its value as Python computes it
+
+
+def joined(parts: tuple[Built, Built, str, bool]) -> Built:
+    """Two expressions in brackets with an operator between them; plain numbers need no brackets."""
+    (left, a), (right, b), operator, minus = parts
+    value = a + b if operator == "+" else a - b if operator == "-" else a * b
+    text = f"{wrapped(left)}{operator}{wrapped(right)}"
+    return (f"-({text})", -value) if minus else (text, value)
+
+
+def wrapped(text: str) -> str:
+    return text if text.isdigit() else f"({text})"
+
+
+NUMBERS = st.integers(0, 10**7).map(lambda number: (str(number), number))
+BUILT = st.recursive(
+    NUMBERS, lambda inner: st.tuples(inner, inner, st.sampled_from("+-*"), st.booleans()).map(joined), max_leaves=12
+)
+# Without brackets: what binds closer is for the parser to know.
+FLAT = st.lists(st.tuples(st.sampled_from("+-*"), st.integers(0, 999)), min_size=1, max_size=10)
+
+
+def flat_text(parts: list[tuple[str, int]]) -> str:
+    return "1" + "".join(f"{operator}{number}" for operator, number in parts)
+
+
+def flat_value(parts: list[tuple[str, int]]) -> int:
+    """Terms of a sum, each a product, by hand."""
+    terms, signs = [1], [1]
+    for operator, number in parts:
+        if operator == "*":
+            terms[-1] *= number
+        else:
+            terms.append(number)
+            signs.append(1 if operator == "+" else -1)
+    return sum(sign * term for sign, term in zip(signs, terms, strict=True))
+
+
+@settings(deadline=None)
+@given(BUILT)
+def test_an_expression_has_the_value_it_was_built_with(built: Built) -> None:
+    text, value = built
+    assert parse(text).value() == value
+
+
+@settings(deadline=None)
+@given(FLAT)
+def test_products_bind_closer_than_sums_and_sums_go_from_left_to_right(parts: list[tuple[str, int]]) -> None:
+    assert parse(flat_text(parts)).value() == flat_value(parts)
+
+
+@settings(deadline=None)
+@given(BUILT)
+def test_an_expression_says_what_it_read(built: Built) -> None:
+    expression = parse(built[0])
+    assert parse(str(expression)) == expression
+    assert count_operators(expression) == len(re.findall(r"[-+*]", str(expression)))
+
+
+@settings(deadline=None)
+@given(BUILT, st.sampled_from(["Compute {}", "What is {}?", "Please work out {} and tell me.", "{}"]))
+def test_an_expression_is_found_in_a_sentence(built: Built, sentence: str) -> None:
+    text, value = built
+    found = find(sentence.format(text))
+    assert (found is None) if count_operators(parse(text)) == 0 else (found is not None and found.value() == value)
+
+
+@settings(deadline=None)
+@given(BUILT)
+def test_the_steps_are_all_true_and_end_with_the_value(built: Built) -> None:
+    expression = parse(built[0])
+    done = steps(expression)
+    for step in done:
+        left, _, right = step.rpartition("=")
+        assert parse(left).value() == int(right)
+    if done and not built[0].startswith("-"):
+        assert int(done[-1].rpartition("=")[2]) == expression.value()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("-7", -7),
+        ("2*(3+4)-5", 9),
+        ("2-3-4", -5),
+        ("2-(3-4)", 3),
+        ("-2*3", -6),
+        ("-(2+3)*4", -20),
+        ("((((5))))", 5),
+        (" 1 +\t2 \n* 3 ", 7),
+        ("007+1", 8),
+        ("(1+2)*(3-4)*5", -15),
+    ],
+)
+def test_values_worked_out_by_hand(text: str, value: int) -> None:
+    assert parse(text).value() == value
+
+
+def test_steps_worked_out_by_hand() -> None:
+    assert steps(parse("2*(3+4)-5")) == ["3+4=7", "2*7=14", "14-5=9"]
+    assert steps(parse("(1-4)*2-(2-9)")) == ["1-4=-3", "(-3)*2=-6", "2-9=-7", "-6-(-7)=1"]
+    assert steps(parse("12")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "+",
+        "1+",
+        "*2",
+        "1++2",
+        "1*-2",
+        "(1+2",
+        "1+2)",
+        "()",
+        "2(3)",
+        "9**9**9",
+        "1/2",
+        "1.5+2",
+        "1e9+1",
+        "x+1",
+        "__import__('os')",
+        "1 2+3",
+    ],
+)
+def test_what_is_no_expression_is_refused(text: str) -> None:
+    with pytest.raises(MalformedAction):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "no numbers", "just 12", "(7)", "9**9**9", "1+", "((((", "%s%s%n"])
+def test_nothing_is_found_where_there_is_no_operation(text: str) -> None:
+    assert find(text) is None
+
+
+def test_the_longest_of_several_expressions_is_found() -> None:
+    assert str(find("First 1+2, then 3*4-5*6, then 7-8")) == "3*4-5*6"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9" * 10**6,
+        "1+" * 10**6,
+        "(" * 10**6,
+        ")" * 10**6,
+        "-" * 10**6,
+        "9**9**9" * 10**5,
+        "(1+" * 10**5,
+        "1 " * 10**6,
+        "+".join(["9" * 90] * 20),
+        "*".join(["9" * 90] * 20),
+    ],
+)
+def test_a_hostile_text_costs_no_time(text: str) -> None:
+    began = time.perf_counter()
+    found = find(text)
+    assert found is None or isinstance(found.value(), int)
+    assert time.perf_counter() - began < 5.0
+
+
+@pytest.mark.parametrize("depth", [10, 50, 100, 120, 150, 200, 250, 300, 330, 400, 900])
+def test_brackets_without_end_are_refused_or_computed_but_never_break_anything(depth: int) -> None:
+    text = "(" * depth + "1+2" + ")" * depth
+    found = find(text)
+    assert found is None or (found.value() == 3 and str(found) != "" and steps(found) == ["1+2=3"])
+    assert depth > 50 or found is not None
+
+
+def test_candidates_are_found_in_a_moment() -> None:
+    began = time.perf_counter()
+    CANDIDATE.findall("-" * 2000)
+    CANDIDATE.findall("(1+" * 600 + "x")
+    assert time.perf_counter() - began < 5.0
+
+
+def test_a_very_long_expression_is_refused_by_its_length() -> None:
+    with pytest.raises(MalformedAction, match="2001 characters"):
+        parse("1" * 2001)
+    assert isinstance(parse("+".join(["1"] * 1000)), Sum)
