@@ -44,7 +44,7 @@ class Aggregate:
     """Requests to be sorted by topic and counted. `lines`, `topics` and `users` are (least, most) of a task."""
 
     name = "aggregate"
-    about = "count, compare and list over up to thousands of lines, in pages; every page can be checked"
+    about = "count, compare and list over thousands of lines"
     splits: Mapping[str, str] = {
         "train": "without end",
         "eval": "never in train: not one of its sentences is",

@@ -30,7 +30,7 @@ class Arithmetic:
     """Expressions to compute. `operators` and `digits` are (least, most); `long` is twice the operators."""
 
     name = "arithmetic"
-    about = "compute an expression of + - * and brackets; every sub-expression can be checked"
+    about = "compute an expression; every sub-expression can be checked"
     splits: Mapping[str, str] = {
         "train": "without end",
         "eval": "never in train",

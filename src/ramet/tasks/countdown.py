@@ -33,7 +33,7 @@ class Countdown:
     """Random puzzles, all with a solution. `numbers` and `long_numbers` say how many, (least, most)."""
 
     name = "countdown"
-    about = "make a target from given numbers with + - * /; every smaller puzzle on the way can be checked"
+    about = "make a target from given numbers with + - * /"
     splits: Mapping[str, str] = {
         "train": "without end",
         "eval": "never in train",
@@ -148,7 +148,7 @@ class Game24(Countdown):
     """Four numbers that make 24, drawn from 1 to 13. Splits go by the numbers, whatever their order."""
 
     name = "game24"
-    about = "make 24 from four numbers with + - * /; every smaller puzzle on the way can be checked"
+    about = "make 24 from four numbers with + - * /"
     splits: Mapping[str, str] = {
         "train": "without end; may hold puzzles of data_eval, so train on data_train where that is reported",
         "eval": "never in train",

@@ -30,7 +30,7 @@ class Craft:
     """Items to craft, one kind a task. Another `seed` makes another world of recipes."""
 
     name = "craft"
-    about = "craft an item through up to twelve tiers of recipes, in an inventory that all nodes share"
+    about = "craft through up to twelve tiers, in one shared inventory"
     splits: Mapping[str, str] = {
         "train": "852 goals of medium depth, the same as train_medium",
         "eval": "all 632 held-out goals, every bucket",

@@ -46,7 +46,7 @@ def parse_targets(goal: str, items: Mapping[str, object]) -> dict[str, int]:
     """What a goal asks for: every `Nx item` whose item exists.
 
     Example:
-        parse_targets("Craft the following items: 3x m1_i2, 2x m2_i2", {"m1_i2": 2, "m2_i2": 2})  # {"m1_i2": 3, "m2_i2": 2}
+        parse_targets("Craft 3x m1_i2, 2x gold", {"m1_i2": 2})  # {"m1_i2": 3}
     """
     targets: dict[str, int] = {}
     for number, item in TARGET.findall(goal):

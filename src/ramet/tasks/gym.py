@@ -34,7 +34,7 @@ class Gym:
     """One dataset by name. `params` are its own parameters; `size` is the number of tasks in each split."""
 
     name = "gym"
-    about = "a dataset of reasoning-gym, by name and parameters, with its own scorer"
+    about = "any dataset of reasoning-gym, with its own scorer"
     splits: Mapping[str, str] = {
         "train": "`size` questions",
         "eval": "`size` questions of which none is in train",

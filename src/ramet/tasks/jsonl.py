@@ -47,7 +47,7 @@ class JsonLines:
     """
 
     name = "jsonl"
-    about = "questions and answers from a file of one's own"
+    about = "questions and answers from a file of your own"
     splits: Mapping[str, str] = {
         "train": "all questions but those of eval",
         "eval": "a share of the questions; the same question is never in train too",

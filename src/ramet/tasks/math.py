@@ -36,7 +36,7 @@ class Math:
     """Problems with one right answer. `data` is the folder with the files that the splits are named after."""
 
     name = "math"
-    about = "school and contest mathematics: GSM8K, MATH, AIME, AMC, HMMT"
+    about = "GSM8K, MATH, AIME, AMC and HMMT problems"
     splits: Mapping[str, str] = {
         "train": "the same as gsm8k_train",
         "eval": "the same as gsm8k_test",

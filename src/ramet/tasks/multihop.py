@@ -32,7 +32,7 @@ class Multihop:
     """Questions over pages. `hops` and `pages` are those of invented worlds; `long` has up to twice as many of both."""
 
     name = "multihop"
-    about = "answer a question from several pages, handed to clones by title; sub-questions can be checked"
+    about = "answer from several pages, handed to clones by title"
     splits: Mapping[str, str] = {
         "train": "invented worlds, without end",
         "eval": "invented worlds, never in train",

@@ -31,7 +31,7 @@ class NumberSearch:
     """Hidden numbers up to `largest`; `guesses` limits a whole tree, None does not."""
 
     name = "number_search"
-    about = "find a hidden number in a range by guessing; every part of the range can be checked"
+    about = "find a hidden number in a range by guessing"
     splits: Mapping[str, str] = {
         "train": "without end",
         "eval": "never in train",

@@ -46,7 +46,7 @@ class Search:
     """
 
     name = "search"
-    about = "answer a question by searching and reading a corpus; sub-questions can be checked"
+    about = "answer by searching and reading a corpus"
     splits: Mapping[str, str] = {
         "train": "an invented world, questions without end",
         "eval": "another world, and no question of train",

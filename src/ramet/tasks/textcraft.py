@@ -33,7 +33,7 @@ class TextCraft:
     """Items to craft, one to three kinds a task. Reads `textcraft_*` and their recipes from the folder `data`."""
 
     name = "textcraft"
-    about = "craft Minecraft items from recipes that leave choices, in an inventory that all nodes share"
+    about = "craft Minecraft items, in one shared inventory"
     splits: Mapping[str, str] = {
         "train": "871 goals of up to 13 crafts",
         "eval": "98 goals, none of them in train",
