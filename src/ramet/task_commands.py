@@ -49,7 +49,8 @@ def show(taskset: Taskset, split: str | None, *, number: int, start: int, dialec
         task = taskset.task(split, index)
         tree = anyio.run(partial(demonstrate, taskset, task, dialect=dialect))
         if as_json:
-            shown.append({"id": task.id, "reference": task.reference, "context": dict(task.context)} | tree_facts(tree))
+            hidden = {"id": task.id, "reference": task.reference, "context": dict(task.context)}
+            shown.append(tree_facts(tree) | hidden)
         else:
             _print(taskset, task, tree)
     if as_json:
