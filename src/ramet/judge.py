@@ -58,7 +58,9 @@ class Judge:
 
 def _answer(reference: object) -> object:
     """What a judge may see of a reference: the answer, not everything that was hidden with it."""
-    return cast(dict[str, object], reference).get("answer", reference) if isinstance(reference, dict) else reference
+    if isinstance(reference, dict):
+        return cast(dict[str, object], reference).get("answer", "(unknown)")
+    return reference
 
 
 def read_verdict(text: str) -> Verdict | None:

