@@ -31,24 +31,30 @@ def table(tree: Tree, *, width: int, rows: int | None = None, now: float | None 
         keep = {id(row[0]) for row in (busy[:rows] or shown[:rows])}
         hidden = len(shown) - len(keep)
         shown = [row for row in shown if id(row[0]) in keep]
+    facts = [_facts(tree, node, now) for node, _ in shown]
+    taken = sum(max(map(len, column)) + 2 for column in zip(*facts, strict=True))  # goals make room for the rest
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, ratio=1)
+    grid.add_column(no_wrap=True)
     for _ in range(2):
         grid.add_column(justify="right", no_wrap=True)
     grid.add_column(no_wrap=True)
-    for node, prefix in shown:
-        goal = one_line(node.goal, max(10, min(72, width - 46) - len(prefix)))
-        ended = (tree.seconds if now is None else now) if node.ended_s is None else node.ended_s
-        refused = sum(len(turn.refusals) for turn in node.turns)
-        grid.add_row(
-            Text(prefix, style="dim") + Text(goal),
-            f"{node.usage.tokens + node.meter.tokens:,} tok",
-            f"{max(0.0, ended - node.started_s):.1f} s",
-            Text(status(node) + (f", {refused} refused" if refused else ""), style=colour(node)),
-        )
+    for (node, prefix), (tokens, seconds, state) in zip(shown, facts, strict=True):
+        goal = one_line(node.goal, max(10, min(72, width - taken - 1) - len(prefix)))
+        grid.add_row(Text(prefix, style="dim") + Text(goal), tokens, seconds, Text(state, style=colour(node)))
     if hidden:
         grid.add_row(Text(f"… and {hidden:,} more nodes", style="dim"), "", "", "")
     return grid
+
+
+def _facts(tree: Tree, node: Node, now: float | None) -> tuple[str, str, str]:
+    """Tokens, seconds and state of a node."""
+    ended = (tree.seconds if now is None else now) if node.ended_s is None else node.ended_s
+    refused = sum(len(turn.refusals) for turn in node.turns)
+    return (
+        f"{node.usage.tokens + node.meter.tokens:,} tok",
+        f"{max(0.0, ended - node.started_s):.1f} s",
+        status(node) + (f", {refused} refused" if refused else ""),
+    )
 
 
 def left(run: TreeRun) -> str:
