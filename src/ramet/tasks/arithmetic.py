@@ -65,7 +65,7 @@ class Arithmetic:
         dice = Dice(self.name, self.seed, split, index)
         least, most = self.operators
         sizes = (most + 1, 2 * most) if split == "long" else (least, most)
-        for _ in range(100_000):
+        for _ in range(20_000):
             text = draw(dice, self, sizes)
             if text is not None and (split == "long" or in_eval(text) == (split == "eval")):
                 expression = parse(text)
@@ -74,7 +74,7 @@ class Arithmetic:
                     question=f"Compute {text}",
                     reference=expression.value(),
                 )
-        raise AssertionError("these knobs leave no expression that fits")
+        raise ConfigError(f"{self.name}: these knobs leave no expression for {split}")
 
     def world(self, task: Task) -> World:
         return TaskWorld(task)
