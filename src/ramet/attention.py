@@ -1,0 +1,105 @@
+"""One attention for a Hugging Face decoder, whoever runs it.
+
+The engine reads a paged cache, the learner reads a packed tree, everybody else wants plain causal attention: all three
+run the same module object. `attach(model)` points it at us once; after that a `Plan` put in force by `using` decides
+for the current thread, so that two threads may run the model at the same time, each in its own way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from ramet.errors import ConfigError
+
+NAME = "ramet"
+
+
+class Plan(Protocol):
+    """How the tokens of one forward pass see each other."""
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        """Tensors are (tokens, heads, size); returns the same shape as `queries`."""
+        ...
+
+
+class _Active(threading.local):
+    plan: Plan | None = None
+
+
+_active = _Active()
+
+
+@contextmanager
+def using(plan: Plan) -> Iterator[None]:
+    """Attention follows `plan` in this thread. The model is then called on one row of tokens, without a mask."""
+    outer, _active.plan = _active.plan, plan
+    try:
+        yield
+    finally:
+        _active.plan = outer
+
+
+def attach(model: PreTrainedModel) -> None:
+    """Make `model` ask us for attention; without a plan in force it computes what it always did.
+
+    Raises `ConfigError` for models whose layers cannot be run that way: those that do not use the attention interface,
+    keep a state instead of keys and values, or look back over a sliding window.
+    """
+    fault = unsupported(model)
+    if fault:
+        raise ConfigError(f"{type(model).__name__}: {fault}; decoders like Llama, Qwen2 and Qwen3 can be run")
+    if model.config._attn_implementation != NAME:
+        model.set_attn_implementation(NAME)
+
+
+def unsupported(model: PreTrainedModel) -> str | None:
+    """Why attention of this model cannot be planned, or None when it can."""
+    if not isinstance(model, PreTrainedModel):
+        return "not a Hugging Face model"
+    if not getattr(model, "_supports_attention_backend", False):
+        return "it does not use the attention interface of transformers"
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        return f"it has layers of kind {', '.join(sorted(kinds - {'full_attention'}))}"
+    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        return "it has a sliding window"
+    return None
+
+
+def _forward(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What transformers calls in every layer, with tensors of shape (1, heads, tokens, size)."""
+    plan = _active.plan
+    if plan is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
+    for name in ("softcap", "s_aux"):
+        if options.get(name) is not None:
+            raise ConfigError(f"{type(module).__name__} asks for {name}, which planned attention does not have")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    return plan.attend(getattr(module, "layer_idx"), *rows, scale).unsqueeze(0), None  # noqa: B009 (a Module attribute)
+
+
+def _mask(*sizes: Any, **options: Any) -> Tensor | None:
+    return sdpa_mask(*sizes, **options) if _active.plan is None else None
+
+
+AttentionInterface.register(NAME, _forward)
+AttentionMaskInterface.register(NAME, _mask)
