@@ -39,6 +39,13 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class Caching(Protocol):
+    """An engine that keeps what it computed for a node until it hears that the node has ended."""
+
+    def ended(self, node_id: str) -> None: ...
+
+
 class World(Protocol):
     """The live state of one task. Every node of the tree holds the same object."""
 

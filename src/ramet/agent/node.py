@@ -220,6 +220,8 @@ class NodeRun:
         node.usage.critical_path_tokens = self.clock
         if self.tree.watcher is not None:
             self.tree.watcher.ended(node)
+        if self.tree.cache is not None:
+            self.tree.cache.ended(self.transcript.node_id)
 
     # Sampling, paid in advance.
 

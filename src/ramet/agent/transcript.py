@@ -18,6 +18,11 @@ class Transcript:
         self._messages: list[Message] = []
         self._ids: list[int] = []
 
+    @property
+    def node_id(self) -> str:
+        """What engines know the node by."""
+        return f"{self._tree_id}/{self.node.index}"
+
     def open(self, system: str, user: str) -> None:
         """Begin with the system prompt and the goal."""
         self._messages += [Message("system", system), Message("user", user)]
@@ -65,7 +70,7 @@ class Transcript:
         return Prompt(
             messages=tuple(self._messages),
             ids=tuple(self._ids) if self.renderer.exact else None,
-            node_id=f"{self._tree_id}/{node.index}",
+            node_id=self.node_id,
             goal=node.goal,
             depth=node.depth,
             turn=len(node.turns),

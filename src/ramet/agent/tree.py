@@ -19,7 +19,7 @@ from ramet.agent.node import NodeRun
 from ramet.agent.words import WHY
 from ramet.budget import Budget
 from ramet.errors import ConfigError, EngineError
-from ramet.interfaces import Dialect, Engine, HostFunction, Watcher, World
+from ramet.interfaces import Caching, Dialect, Engine, HostFunction, Watcher, World
 from ramet.types import Completion, Meter, Node, Piece, Prompt, Stop, Task, Tree
 
 
@@ -68,6 +68,7 @@ class TreeRun:
         self.clock: Callable[[], float] = anyio.current_time
         self._systems: dict[tuple[bool, bool], str] = {}
         self.watcher = self.world if isinstance(self.world, Watcher) else None
+        self.cache = engine if isinstance(engine, Caching) else None
         self.closing_size = self._closing_size()
         self.root = self._make_root()
 

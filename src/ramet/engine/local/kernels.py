@@ -1,0 +1,314 @@
+# pyright: basic, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false, reportAttributeAccessIssue=false
+# pyright: reportOperatorIssue=false
+"""The few operations of a decoder on a GPU that matrix products leave over, each as one kernel (Triton).
+
+Values are rounded where the model's own operations round them, so that log-probs are those of a plain forward pass.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# A cache of one layer is (2, pages, kv_heads, page_size, head_dim): keys, then values. `tables` has a row of page
+# numbers for every slot. `count` points to the number of rows or blocks that are real; the rest only fill up the grid.
+
+
+@triton.jit
+def add_norm(x, delta, weight, out, eps, SIZE: tl.constexpr, WIDE: tl.constexpr, ADD: tl.constexpr):
+    """x += delta, then out = rms_norm(x) * weight. One program per row."""
+    row = tl.program_id(0).to(tl.int64) * SIZE
+    at = tl.arange(0, WIDE)
+    real = at < SIZE
+    value = tl.load(x + row + at, mask=real, other=0.0)
+    kind = value.dtype
+    if ADD:
+        value = (value.to(tl.float32) + tl.load(delta + row + at, mask=real, other=0.0).to(tl.float32)).to(kind)
+        tl.store(x + row + at, value, mask=real)
+    wide = value.to(tl.float32)
+    spread = tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps)
+    normed = (wide * spread).to(kind).to(tl.float32)
+    scale = tl.load(weight + at, mask=real, other=0.0).to(tl.float32)
+    tl.store(out + row + at, (scale * normed).to(kind), mask=real)
+
+
+@triton.jit
+def silu_mul(joint, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """out = silu(left half) * right half."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    real = at < SIZE
+    gate = tl.load(joint + row * 2 * SIZE + at, mask=real, other=0.0)
+    up = tl.load(joint + row * 2 * SIZE + SIZE + at, mask=real, other=0.0).to(tl.float32)
+    wide = gate.to(tl.float32)
+    act = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype).to(tl.float32)
+    tl.store(out + row * SIZE + at, (act * up).to(gate.dtype), mask=real)
+
+
+@triton.jit
+def rotate_and_store(
+    joint, positions, slots, tables, cache, cos, sin, q_norm, k_norm, eps, table_width, value_offset,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PAGE: tl.constexpr, ALL: tl.constexpr,
+    NORM: tl.constexpr,
+):  # fmt: skip
+    """Turn queries (in place) and keys by their position; write keys and values to the cache. One program per row."""
+    row = tl.program_id(0).to(tl.int64)
+    position = tl.load(positions + row)
+    slot = tl.load(slots + row).to(tl.int64)
+    page = tl.load(tables + slot * table_width + position // PAGE).to(tl.int64)
+    half: tl.constexpr = SIZE // 2
+    head = tl.arange(0, ALL)[:, None]
+    at = tl.arange(0, half)[None, :]
+    real = (head < HEADS + 2 * KV_HEADS) & (at < half)
+    place = row * (HEADS + 2 * KV_HEADS) * SIZE + head * SIZE + at
+    left = tl.load(joint + place, mask=real, other=0.0)
+    right = tl.load(joint + place + half, mask=real, other=0.0)
+    kind = left.dtype
+    is_query, is_key = head < HEADS, (head >= HEADS) & (head < HEADS + KV_HEADS)
+    wide_left, wide_right = left.to(tl.float32), right.to(tl.float32)
+    if NORM:
+        spread = tl.rsqrt((tl.sum(wide_left * wide_left, 1) + tl.sum(wide_right * wide_right, 1)) / SIZE + eps)[:, None]
+        weight_left = tl.where(is_query, tl.load(q_norm + at), tl.load(k_norm + at)).to(tl.float32)
+        weight_right = tl.where(is_query, tl.load(q_norm + half + at), tl.load(k_norm + half + at)).to(tl.float32)
+        wide_left = ((wide_left * spread).to(kind).to(tl.float32) * weight_left).to(kind).to(tl.float32)
+        wide_right = ((wide_right * spread).to(kind).to(tl.float32) * weight_right).to(kind).to(tl.float32)
+    c = tl.load(cos + position.to(tl.int64) * SIZE + at).to(tl.float32)
+    s = tl.load(sin + position.to(tl.int64) * SIZE + at).to(tl.float32)
+    turned_left = (wide_left * c).to(kind).to(tl.float32) - (wide_right * s).to(kind).to(tl.float32)
+    turned_right = (wide_right * c).to(kind).to(tl.float32) + (wide_left * s).to(kind).to(tl.float32)
+    tl.store(joint + place, turned_left.to(kind), mask=is_query & real)
+    tl.store(joint + place + half, turned_right.to(kind), mask=is_query & real)
+    into = cache + (page * KV_HEADS) * PAGE * SIZE + (position % PAGE) * SIZE + at
+    key_head = (head - HEADS).to(tl.int64)
+    tl.store(into + key_head * PAGE * SIZE, turned_left.to(kind), mask=is_key)
+    tl.store(into + key_head * PAGE * SIZE + half, turned_right.to(kind), mask=is_key)
+    value_head = (head - HEADS - KV_HEADS).to(tl.int64)
+    is_value = (value_head >= 0) & real
+    tl.store(into + value_offset + value_head * PAGE * SIZE, left, mask=is_value)
+    tl.store(into + value_offset + value_head * PAGE * SIZE + half, right, mask=is_value)
+
+
+@triton.jit
+def attend_one(
+    queries, query_stride, cache, tables, slots, positions, count, out, partial, stats, scale, table_width,
+    value_offset, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr,
+    PAGE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """One query token against everything before it. A program per row, key head and split of the text."""
+    row = tl.program_id(0)
+    if row >= tl.load(count):
+        return
+    kv_head, split = tl.program_id(1), tl.program_id(2)
+    shared: tl.constexpr = HEADS // KV_HEADS
+    slot = tl.load(slots + row).to(tl.int64)
+    length = tl.load(positions + row) + 1
+    part = tl.cdiv(tl.cdiv(length, SPLITS), BLOCK) * BLOCK
+    begin, end = split * part, min((split + 1) * part, length)
+    member = tl.arange(0, GROUP)
+    at = tl.arange(0, SIZE)
+    head = kv_head * shared + member
+    query = tl.load(
+        queries + row.to(tl.int64) * query_stride + head[:, None] * SIZE + at[None, :],
+        mask=(member < shared)[:, None], other=0.0,
+    )  # fmt: skip
+    best = tl.full([GROUP], float("-inf"), tl.float32)
+    total = tl.zeros([GROUP], tl.float32)
+    seen = tl.zeros([GROUP, SIZE], tl.float32)
+    for start in range(begin, end, BLOCK):
+        token = start + tl.arange(0, BLOCK)
+        real = token < end
+        page = tl.load(tables + slot * table_width + token // PAGE, mask=real, other=0).to(tl.int64)
+        where = ((page * KV_HEADS + kv_head) * PAGE + token % PAGE) * SIZE
+        key = tl.load(cache + where[None, :] + at[:, None], mask=real[None, :], other=0.0)
+        score = tl.dot(query, key, input_precision="ieee") * scale
+        score = tl.where(real[None, :], score, float("-inf"))
+        higher = tl.maximum(best, tl.max(score, 1))
+        shrink = tl.exp(best - higher)
+        weight = tl.exp(score - higher[:, None])
+        value = tl.load(cache + value_offset + where[:, None] + at[None, :], mask=real[:, None], other=0.0)
+        total = total * shrink + tl.sum(weight, 1)
+        seen = seen * shrink[:, None] + tl.dot(weight.to(value.dtype), value, input_precision="ieee")
+        best = higher
+    if SPLITS == 1:
+        to = out + (row.to(tl.int64) * HEADS + head[:, None]) * SIZE + at[None, :]
+        tl.store(to, (seen / total[:, None]).to(out.dtype.element_ty), mask=(member < shared)[:, None])
+    else:
+        place = (row.to(tl.int64) * HEADS + head) * SPLITS + split
+        tl.store(partial + place[:, None] * SIZE + at[None, :], seen, mask=(member < shared)[:, None])
+        tl.store(stats + place * 2, best, mask=member < shared)
+        tl.store(stats + place * 2 + 1, total, mask=member < shared)
+
+
+@triton.jit
+def join_splits(
+    partial, stats, count, out, HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr
+):  # fmt: skip
+    """Put the splits of a text together. A program per row and head."""
+    row = tl.program_id(0)
+    if row >= tl.load(count):
+        return
+    place = row.to(tl.int64) * HEADS + tl.program_id(1)
+    split = tl.arange(0, SPLITS)
+    at = tl.arange(0, SIZE)
+    best = tl.load(stats + (place * SPLITS + split) * 2)
+    total = tl.load(stats + (place * SPLITS + split) * 2 + 1)
+    weight = tl.where(total > 0, tl.exp(best - tl.max(best, 0)), 0.0)
+    seen = tl.load(partial + (place * SPLITS + split)[:, None] * SIZE + at[None, :])
+    joint = tl.sum(seen * weight[:, None], 0) / tl.sum(total * weight, 0)
+    tl.store(out + place * SIZE + at, joint.to(out.dtype.element_ty))
+
+
+@triton.jit
+def attend_many(
+    queries, query_stride, cache, tables, slots, positions, blocks, count, out, scale, table_width, value_offset,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr, PAGE: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Several neighbouring tokens of one text. `blocks` says (first row, how many) for each program."""
+    block = tl.program_id(0)
+    if block >= tl.load(count):
+        return
+    kv_head = tl.program_id(1)
+    shared: tl.constexpr = HEADS // KV_HEADS
+    first = tl.load(blocks + block * 2).to(tl.int64)
+    number = tl.load(blocks + block * 2 + 1)
+    slot = tl.load(slots + first).to(tl.int64)
+    start_at = tl.load(positions + first)
+    line = tl.arange(0, ROWS * GROUP)
+    token_of, member = line // GROUP, line % GROUP
+    asks = (token_of < number) & (member < shared)
+    at = tl.arange(0, SIZE)
+    head = kv_head * shared + member
+    query = tl.load(
+        queries + (first + token_of)[:, None] * query_stride + head[:, None] * SIZE + at[None, :],
+        mask=asks[:, None], other=0.0,
+    )  # fmt: skip
+    best = tl.full([ROWS * GROUP], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS * GROUP], tl.float32)
+    seen = tl.zeros([ROWS * GROUP, SIZE], tl.float32)
+    end = start_at + number
+    for start in range(0, end, BLOCK):
+        token = start + tl.arange(0, BLOCK)
+        real = token < end
+        page = tl.load(tables + slot * table_width + token // PAGE, mask=real, other=0).to(tl.int64)
+        where = ((page * KV_HEADS + kv_head) * PAGE + token % PAGE) * SIZE
+        key = tl.load(cache + where[None, :] + at[:, None], mask=real[None, :], other=0.0)
+        score = tl.dot(query, key, input_precision="ieee") * scale
+        score = tl.where(token[None, :] <= (start_at + token_of)[:, None], score, float("-inf"))
+        higher = tl.maximum(best, tl.max(score, 1))
+        shrink = tl.exp(best - higher)
+        weight = tl.exp(score - higher[:, None])
+        value = tl.load(cache + value_offset + where[:, None] + at[None, :], mask=real[:, None], other=0.0)
+        total = total * shrink + tl.sum(weight, 1)
+        seen = seen * shrink[:, None] + tl.dot(weight.to(value.dtype), value, input_precision="ieee")
+        best = higher
+    to = out + ((first + token_of)[:, None] * HEADS + head[:, None]) * SIZE + at[None, :]
+    tl.store(to, (seen / total[:, None]).to(out.dtype.element_ty), mask=asks[:, None])
+
+
+@triton.jit
+def sum_blocks(logits, temperature, floors, sums, SIZE, NUMBER, BLOCK: tl.constexpr):
+    """For every row and block of the vocabulary: the highest logit, the sum of exponentials, and where it is."""
+    row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    heat = tl.load(temperature + row)
+    raw = tl.load(logits + row * SIZE + at, mask=at < SIZE, other=float("-inf")).to(tl.float32)
+    raw = tl.where(raw >= tl.load(floors + row), raw, float("-inf"))
+    best = tl.max(raw, 0)
+    where = tl.min(tl.where(raw == best, at, 2147483647), 0)  # the first of equals
+    scale = tl.where(heat == 0, 1.0, 1.0 / heat)
+    total = tl.sum(tl.where(raw > float("-inf"), tl.exp((raw - best) * scale), 0.0), 0)
+    place = (row * NUMBER + block) * 3
+    tl.store(sums + place, best)
+    tl.store(sums + place + 1, tl.where(best > float("-inf"), total, 0.0))
+    tl.store(sums + place + 2, where.to(tl.float32))
+
+
+@triton.jit
+def look_up(
+    logits, temperature, floors, uniform, sums, slots, last, tokens, logprobs, SIZE, NUMBER,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """The token whose stretch of the cumulative distribution holds the uniform number. One program per row."""
+    row = tl.program_id(0).to(tl.int64)
+    block = tl.arange(0, BLOCKS)
+    place = (row * NUMBER + block) * 3
+    real = block < NUMBER
+    best = tl.load(sums + place, mask=real, other=float("-inf"))
+    total = tl.load(sums + place + 1, mask=real, other=0.0)
+    where = tl.load(sums + place + 2, mask=real, other=2147483647.0)
+    heat = tl.load(temperature + row)
+    scale = tl.where(heat == 0, 1.0, 1.0 / heat)
+    top = tl.max(best, 0)
+    mass = tl.where(total > 0, total * tl.exp((best - top) * scale), 0.0)
+    ends = tl.cumsum(mass, 0)
+    norm = tl.max(ends, 0)
+    wanted = tl.load(uniform + row) * norm
+    chosen = tl.minimum(tl.sum(((ends <= wanted) & real).to(tl.int32), 0), NUMBER - 1)
+    before = tl.max(tl.where(block < chosen, ends, 0.0), 0)
+    at = tl.arange(0, BLOCK)
+    token = chosen * BLOCK + at
+    raw = tl.load(logits + row * SIZE + token, mask=token < SIZE, other=float("-inf")).to(tl.float32)
+    raw = tl.where(raw >= tl.load(floors + row), raw, float("-inf"))
+    share = tl.where(raw > float("-inf"), tl.exp((raw - top) * scale), 0.0)
+    inside = tl.cumsum(share, 0)
+    offset = tl.minimum(tl.sum((inside <= wanted - before).to(tl.int32), 0), BLOCK - 1)
+    # Rounding may point past the last entry that can be drawn: then take the likeliest of the block.
+    drawn = tl.sum(tl.where(at == offset, share, 0.0), 0)
+    likeliest = tl.min(tl.where(raw == tl.max(raw, 0), at, BLOCK), 0)
+    picked = chosen * BLOCK + tl.where(drawn > 0, offset, likeliest)
+    first = tl.min(tl.where(best == top, where, 2147483647.0), 0).to(tl.int32)
+    picked = tl.where(heat == 0, first, picked)
+    value = tl.load(logits + row * SIZE + picked).to(tl.float32)
+    tl.store(tokens + row, picked)
+    tl.store(logprobs + row, (value - top) * scale - tl.log(norm))
+    tl.store(last + tl.load(slots + row), picked)
+
+
+@triton.jit
+def _ordered(value):
+    """A number that grows with the float, of the same bits."""
+    bits = value.to(tl.int32, bitcast=True)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
+@triton.jit
+def find_floors(logits, temperature, top_p, top_k, floors, SIZE, BLOCK: tl.constexpr):
+    """The lowest logit that may be drawn: the `top_k`-th, then the one at which `top_p` of what is left is reached.
+
+    Both are found bit by bit, over the numbers that floats are ordered by, without sorting.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    heat = tl.load(temperature + row)
+    scale = tl.where(heat == 0, 1.0, 1.0 / heat)
+    k, p = tl.load(top_k + row), tl.load(top_p + row)
+    at = tl.arange(0, BLOCK)
+    high = tl.full([BLOCK], float("-inf"), tl.float32)
+    for start in range(0, SIZE, BLOCK):
+        raw = tl.load(logits + row * SIZE + start + at, mask=start + at < SIZE, other=float("-inf")).to(tl.float32)
+        high = tl.maximum(high, raw)
+    top = tl.max(high, 0)
+    floor = tl.full([], -2147483648, tl.int64)
+    for stage in range(2):
+        # stage 0: at least k entries are not below the floor; stage 1: their mass is at least p of all that is left.
+        below = floor
+        every = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, SIZE, BLOCK):
+            raw = tl.load(logits + row * SIZE + start + at, mask=start + at < SIZE, other=float("-inf")).to(tl.float32)
+            inside = (_ordered(raw).to(tl.int64) >= below) & (start + at < SIZE)
+            every += tl.where(inside, tl.exp((raw - top) * scale), 0.0)
+        goal = tl.where(stage == 0, k.to(tl.float32), p * tl.sum(every, 0))
+        on = tl.where(stage == 0, k > 0, p < 1.0)
+        for bit in range(32):
+            raised = floor + (tl.full([], 1, tl.int64) << (31 - bit))
+            found = tl.zeros([BLOCK], tl.float32)
+            for start in range(0, SIZE, BLOCK):
+                raw = tl.load(
+                    logits + row * SIZE + start + at, mask=start + at < SIZE, other=float("-inf")
+                ).to(tl.float32)  # fmt: skip
+                inside = (_ordered(raw).to(tl.int64) >= raised) & (start + at < SIZE)
+                found += tl.where(inside, tl.where(stage == 0, 1.0, tl.exp((raw - top) * scale)), 0.0)
+            floor = tl.where(on & (tl.sum(found, 0) >= goal) & (raised <= 2147483647), raised, floor)
+    bits = floor.to(tl.int32)
+    value = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
+    tl.store(floors + row, tl.where((k > 0) | (p < 1.0), value, float("-inf")))
