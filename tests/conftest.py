@@ -1,8 +1,9 @@
-"""Shared by all tests: virtual time, and the one fake that ships with the package."""
+"""Shared by all tests: virtual time, and a small real model."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -16,6 +17,14 @@ T = TypeVar("T")
 def anyio_backend() -> str:
     """Tests marked `anyio` run on real time, for what really takes time: threads, processes, sockets."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The folder of a small real model; it stays in the user's cache, so that later runs find it there."""
+    from ramet.models import smollm2_folder
+
+    return smollm2_folder()
 
 
 def in_virtual_time(work: Callable[[], Awaitable[T]]) -> T:

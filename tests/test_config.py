@@ -23,7 +23,10 @@ KNOBS = {
         *["engine", "judge", "budget"],
     ],
     JudgeConfig: ["model", "base_url"],
-    EngineConfig: ["kind", "base_url", "model", "tokenizer", "concurrency", "tries", "stall_s"],
+    EngineConfig: [
+        *["kind", "base_url", "model", "tokenizer", "top_p", "top_k", "concurrency", "tries", "stall_s"],
+        *["device", "dtype", "max_batch", "cache_tokens", "window"],
+    ],
     ramet.Budget: [
         *["tokens", "nodes", "depth", "seconds", "children", "turns", "node_tokens", "context"],
         *["result_bytes", "output_bytes", "reserve", "money", "prices"],
@@ -96,6 +99,47 @@ def test_a_word_is_a_key_and_a_value(word: str, value: object) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
+# Which engine.
+
+
+def folder_with(parent: Path, *names: str) -> Path:
+    folder = parent / "model"
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+    return folder
+
+
+def kind(**given: Any) -> str:
+    return load(RunConfig, **given).engine.kind
+
+
+def test_a_model_on_this_machine_is_local_when_no_server_is_named(tmp_path: Path) -> None:
+    folder = str(folder_with(tmp_path, "config.json"))
+    assert kind(words=["engine.model=smollm2"]) == "local"
+    assert kind(flags={"engine.model": folder}) == "local"
+    file = tmp_path / "run.toml"
+    file.write_text(f'[engine]\nmodel = "{folder}"\ndevice = "cpu"\n')
+    assert kind(file=file) == "local"
+
+
+def test_who_names_a_server_or_a_kind_gets_it(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(f'[engine]\nbase_url = "{EngineConfig().base_url}"\n')
+    assert kind(file=file, flags={"engine.model": "smollm2"}) == "http"
+    assert kind(words=["engine.kind=http"], flags={"engine.model": "smollm2"}) == "http"
+    assert kind(words=["engine.kind=local", "engine.model=elsewhere"]) == "local"
+
+
+@pytest.mark.parametrize("model", ["", "smollm3", "a/b", "x" * 5000, "\0"])
+def test_any_other_name_is_a_server_s(model: str) -> None:
+    assert kind(flags={"engine.model": model}) == "http"
+
+
+def test_a_folder_without_a_config_is_not_a_model(tmp_path: Path) -> None:
+    assert kind(flags={"engine.model": str(folder_with(tmp_path, "tokenizer.json"))}) == "http"
+
+
 # What is said about a wrong one.
 
 
@@ -159,6 +203,13 @@ def test_an_unknown_key_in_a_file_is_named_like_one_in_a_word(tmp_path: Path) ->
         ("engine.concurrency=0", "concurrency", "0"),
         ("engine.tries=0", "tries", "0"),
         ("engine.stall_s=0", "stall_s", "0"),
+        ("engine.top_p=0", "engine.top_p", "0"),
+        ("engine.top_p=1.5", "engine.top_p", "1.5"),
+        ("engine.top_k=-1", "engine.top_k", "-1"),
+        ("engine.max_batch=0", "engine.max_batch", "0"),
+        ("engine.cache_tokens=few", "engine.cache_tokens", "'few'"),
+        ("engine.window=-1", "engine.window", "-1"),
+        ("engine.device=0", "engine.device", "0"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(word: str, key: str, value: str) -> None:
@@ -169,6 +220,20 @@ def test_a_wrong_value_is_named_with_its_key(word: str, key: str, value: str) ->
 
 def test_money_without_prices_is_refused() -> None:
     assert "prices" in complaint(words=["budget.money=1"])
+
+
+@pytest.mark.parametrize("knob", ["device=cpu", "dtype=float32", "max_batch=1", "cache_tokens=1", "window=9"])
+def test_a_knob_of_the_local_engine_is_refused_where_a_server_answers(knob: str) -> None:
+    name = knob.partition("=")[0]
+    assert complaint(words=[f"engine.{knob}"]) == f"engine.{name} is for engine.kind=local, and this is http"
+    assert load(RunConfig, words=[f"engine.{knob}", "engine.kind=local"]).engine.kind == "local"
+
+
+@pytest.mark.parametrize("knob", ["base_url=http://host/v1", "concurrency=1", "tries=1", "stall_s=1"])
+def test_a_knob_of_a_server_is_refused_where_a_local_model_answers(knob: str) -> None:
+    name = knob.partition("=")[0]
+    said = complaint(words=[f"engine.{knob}", "engine.kind=local"])
+    assert said == f"engine.{name} is for engine.kind=http, and this is local"
 
 
 @pytest.mark.parametrize("text", [b"tokens = ", b"[budget", b"\xff\xfe", b"a = 1\na = 2"])
@@ -209,7 +274,8 @@ CONFIGS = st.builds(
     temperature=st.floats(0, 2),
     seed=st.none() | st.integers(-(2**63), 2**63 - 1),
     show_budget=st.booleans(),
-    engine=st.builds(EngineConfig, model=TEXTS, tokenizer=st.none() | TEXTS),
+    engine=st.builds(EngineConfig, model=TEXTS, tokenizer=st.none() | TEXTS)
+    | st.builds(EngineConfig, kind=st.just("local"), model=TEXTS, device=st.none() | TEXTS, window=st.none() | LIMITS),
     judge=st.builds(JudgeConfig, model=TEXTS),
     task=st.dictionaries(TEXTS, OPTIONS, max_size=3),
     budget=BUDGETS,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ramet.agent.tree import TreeRun, run
     from ramet.budget import Budget, Prices
     from ramet.engine.http import HttpEngine
+    from ramet.engine.local import LocalEngine as LocalEngine
     from ramet.engine.scripted import Reply, ScriptedEngine
     from ramet.errors import ConfigError, EngineError, RametError, StoreError
     from ramet.store import RunDir, read_trees
@@ -32,6 +33,7 @@ _HOMES = {
     "agent.tree": ["TreeRun", "run"],
     "budget": ["Budget", "Prices"],
     "engine.http": ["HttpEngine"],
+    "engine.local": ["LocalEngine"],  # not in __all__: taking all names at once must not need torch
     "engine.scripted": ["Reply", "ScriptedEngine"],
     "errors": ["ConfigError", "EngineError", "RametError", "StoreError"],
     "store": ["RunDir", "read_trees"],
@@ -79,4 +81,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_HOME_OF})

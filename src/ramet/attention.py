@@ -1,3 +1,4 @@
+# pyright: standard
 """One attention for a Hugging Face decoder, whoever runs it.
 
 The engine reads a paged cache, the learner reads a packed tree, everybody else wants plain causal attention: all three
@@ -93,8 +94,9 @@ def _forward(
         if options.get(name) is not None:
             raise ConfigError(f"{type(module).__name__} asks for {name}, which planned attention does not have")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    return plan.attend(getattr(module, "layer_idx"), *rows, scale).unsqueeze(0), None  # noqa: B009 (a Module attribute)
+    layer: Any = module.layer_idx
+    queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    return plan.attend(layer, queries, keys, values, scale).unsqueeze(0), None
 
 
 def _mask(*sizes: Any, **options: Any) -> Tensor | None:

@@ -86,9 +86,15 @@ def run(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Any other setting, like budget.turns=4.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    engine: Annotated[str | None, typer.Option(help="http: any OpenAI-compatible server.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="Its address, like http://127.0.0.1:8000/v1.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    engine: Annotated[str | None, typer.Option(help="http: an OpenAI-compatible server. local: this process.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="The server's address (http://127.0.0.1:8000/v1).")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Its name on the server. smollm2, or a folder with config.json, is loaded into this process unless "
+            "--engine or --base-url names a server."
+        ),
+    ] = None,
     api_key: Annotated[
         str | None, typer.Option(envvar=["RAMET_API_KEY", "OPENAI_API_KEY"], help="Never stored.", show_envvar=True)
     ] = None,
@@ -103,7 +109,7 @@ def run(
         str | None, typer.Option(help="How the model writes actions: tools (default) or python.")
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy (0.7).")] = None,
-    seed: Annotated[int | None, typer.Option(help="For servers that take one.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the sampling; some servers ignore it.")] = None,
     show_budget: Annotated[bool | None, typer.Option(help="Tell the model what it has left.")] = None,
     data: DataPath = None,
     runs: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
@@ -112,6 +118,8 @@ def run(
     """Answer QUESTION with a tree of clones, shown live, within a budget that holds.
 
     Example: ramet run "Compare Rome and Oslo" --model my-model --tokens 4000 --nodes 16 --depth 3 --seconds 60
+
+    Without a server: ramet run "What is the capital of France?" --model smollm2
     """
     from ramet import commands
     from ramet.config import RunConfig, load
@@ -237,3 +245,56 @@ def bench_runtime(
     from ramet.bench.runtime import bench
 
     bench(fanout=fanout, depth=depth, open_nodes=open_nodes, repeat=repeat, python=python, as_json=json)
+
+
+@bench_app.command("engine")
+def bench_engine(
+    model: Annotated[
+        str, typer.Option(help="smollm2, a Hugging Face folder, random-135m or random-tiny.")
+    ] = "random-135m",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the GPU if there is one.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    engines: Annotated[str | None, typer.Option(help="Of ramet,generate,continuous,vllm; all importable ones.")] = None,
+    workloads: Annotated[str, typer.Option(help="flat, tree, or both.")] = "flat,tree",
+    logprobs: Annotated[str, typer.Option(help="with, without, or both.")] = "both",
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Sequences of the flat workload, and in a padded batch.")
+    ] = None,
+    prompt: Annotated[int | None, typer.Option(min=1, help="Tokens in each of their prompts.")] = None,
+    new: Annotated[int | None, typer.Option(min=1, help="Tokens each of them generates.")] = None,
+    trees: Annotated[int | None, typer.Option(min=1, help="Trees of the tree workload.")] = None,
+    system: Annotated[int | None, typer.Option(min=1, help="Tokens all their nodes begin with.")] = None,
+    longest: Annotated[int | None, typer.Option(min=16, help="Tokens of the longest answer in them.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Take the trees of this run directory instead.")] = None,
+    cache_tokens: Annotated[int | None, typer.Option(min=1, help="Room in each cache; enough for all calls.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Passes each; the best counts.")] = None,
+    seed: Annotated[int, typer.Option(help="For prompts and the shapes of trees.")] = 0,
+    alternate: Annotated[bool, typer.Option(help="Keep all engines loaded and let them take turns.")] = True,
+    limit_s: Annotated[float, typer.Option(min=1, help="The longest that one pass, or loading, may take.")] = 600.0,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write all numbers; - is standard output.")
+    ] = None,
+) -> None:
+    """Tokens/s of this engine, transformers' generate and continuous batching, and vLLM where importable.
+
+    Sizes are small on a CPU and larger on a GPU unless given. Engines that did unequal work are not compared.
+    """
+    from ramet.bench.engine import Options, bench
+
+    sizes = {"batch": batch, "prompt": prompt, "new": new, "trees": trees, "system": system, "longest": longest}
+    options = Options(
+        model=model,
+        device=device,
+        dtype=dtype,
+        engines=tuple(engines.split(",")) if engines is not None else None,
+        workloads=tuple(workloads.split(",")),
+        logprobs=logprobs,
+        sizes={name: size for name, size in (sizes | {"repeat": repeat}).items() if size is not None},
+        run=run,
+        cache_tokens=cache_tokens,
+        seed=seed,
+        alternate=alternate,
+        limit_s=limit_s,
+    )
+    if not bench(options, json_to=json):
+        raise typer.Exit(1)

@@ -13,8 +13,10 @@ from typing import Any
 import anyio
 from rich.console import Console
 
+from ramet.agent.dialects import make_dialect
 from ramet.agent.tree import TreeRun
 from ramet.config import RunConfig
+from ramet.engine.choose import ChosenEngine, closing, engines_of
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError, StoreError
 from ramet.interfaces import Engine, Taskset, World
@@ -53,52 +55,32 @@ def budget_of(work: Work) -> dict[str, Any]:
 
 def run(config: RunConfig, work: Work | None, *, api_key: str | None, runs: Path, as_json: bool) -> None:
     """One question or task, one tree."""
-    engine = make_engine(config, api_key=api_key)
-    anyio.run(_run, config, work, engine, runs, as_json)
-
-
-def make_engine(config: RunConfig, *, api_key: str | None) -> HttpEngine:
-    wanted = config.engine
-    if wanted.kind != "http":
-        raise ConfigError(f"engine.kind is http, not {wanted.kind!r}")
-    if not wanted.model:
-        raise ConfigError("which model? give --model NAME (the server's /v1/models lists them)")
+    if not config.engine.model:
+        raise ConfigError("which model? give --model NAME (the server's /v1/models lists them), a folder, or smollm2")
     if not config.question.strip():
         raise ConfigError("the question is empty")
     if clean(config.question) != config.question:
         raise ConfigError("the question is not valid UTF-8")
-    return HttpEngine(
-        wanted.base_url,
-        model=wanted.model,
-        api_key=api_key,
-        tokenizer=wanted.tokenizer,
-        concurrency=wanted.concurrency,
-        tries=wanted.tries,
-        stall_s=wanted.stall_s,
-    )
+    make_dialect(config.dialect)  # a name nobody knows is told before a model is loaded
+    engine, judge = engines_of(config, judged=work is not None, api_key=api_key)
+    anyio.run(_run, config, work, engine, judge, runs, as_json)
 
 
-async def _run(config: RunConfig, work: Work | None, engine: HttpEngine, runs: Path, as_json: bool) -> None:
-    async with engine:
+async def _run(
+    config: RunConfig, work: Work | None, engine: ChosenEngine, judge: ChosenEngine | None, runs: Path, as_json: bool
+) -> None:
+    async with closing(engine, judge):
         world = None if work is None else work[0].world(work[1])
         tree_run = tree_run_of(config, engine, config.question if work is None else work[1], world)
-        await engine.check()  # before anything is written
-        judge = _judge(config, engine)
+        if isinstance(engine, HttpEngine):
+            await engine.check()  # before anything is written
 
         async def graded() -> None:
             if work is not None and world is not None:
-                await grade(tree_run.tree, work[0], world, judge=judge)
+                await grade(tree_run.tree, work[0], world, judge=None if judge is None else Judge(judge))
 
         run_dir = RunDir.create(runs, config.question, config=config)
         await run_and_store(tree_run, run_dir, as_json=as_json, after=graded)
-
-
-def _judge(config: RunConfig, engine: HttpEngine) -> Judge | None:
-    wanted = config.judge
-    if not wanted.model:
-        return None
-    same = wanted.model == engine.model and not wanted.base_url
-    return Judge(engine if same else HttpEngine(wanted.base_url or config.engine.base_url, model=wanted.model))
 
 
 def tree_run_of(config: RunConfig, engine: Engine, task: Task | str, world: World | None) -> TreeRun:

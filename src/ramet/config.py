@@ -7,6 +7,7 @@ Example:
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -22,25 +23,49 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Which model answers."""
+    """Which model answers: one behind a server (http), or one in this process (local)."""
 
-    kind: Literal["http"] = "http"
+    kind: Literal["http", "local"] = "http"  # when not said: local for a model on this machine, if no server is named
     base_url: str = "http://127.0.0.1:8000/v1"
-    model: str = ""
+    model: str = ""  # its name on the server; local: a Hugging Face folder, or smollm2
     tokenizer: str | None = None  # a folder with tokenizer.json, a .gguf file, or smollm2: exact token ids
+    top_p: float = 1.0
+    top_k: int = 0  # 0: no limit
     concurrency: int = 64
     tries: int = 5
     stall_s: float = 120.0
+    device: str | None = None  # cpu, cuda, cuda:1, mps; a GPU if there is one
+    dtype: Literal["bfloat16", "float16", "float32"] | None = None  # bfloat16 on a GPU, else float32
+    max_batch: int | None = None  # requests computed together
+    cache_tokens: int | None = None  # tokens whose keys and values are kept
+    window: int | None = None  # longest text in tokens; what the model was made for unless said
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "tries", "stall_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"engine.{name} is a number above 0; got {getattr(self, name)!r}")
+        for name in ("concurrency", "tries", "stall_s", "max_batch", "cache_tokens", "window"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ConfigError(f"engine.{name} is a number above 0; got {value!r}")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"engine.top_p is above 0 and at most 1; got {self.top_p!r}")
+        if self.top_k < 0:
+            raise ConfigError(f"engine.top_k is a whole number from 0 up; got {self.top_k!r}")
+        self._refuse_strangers()
+
+    def _refuse_strangers(self) -> None:
+        """A knob of the other kind of engine would be ignored: say so instead."""
+        only = {
+            "http": ("base_url", "concurrency", "tries", "stall_s"),
+            "local": ("device", "dtype", "max_batch", "cache_tokens", "window"),
+        }
+        for kind, names in only.items():
+            for knob in fields(self):
+                if kind != self.kind and knob.name in names and getattr(self, knob.name) != knob.default:
+                    raise ConfigError(f"engine.{knob.name} is for engine.kind={kind}, and this is {self.kind}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig:
-    """Who gives verdicts where a task cannot: a model, on the same server unless another is named."""
+    """Who gives verdicts where a task cannot: a model, where the engine's is unless a server is named."""
 
     model: str = ""  # empty: nobody
     base_url: str = ""
@@ -74,14 +99,32 @@ def load(
     flags: Mapping[str, Any] | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> T:
-    """The defaults, then the base, then the file, then the words, then the flags (`{"budget.tokens": 2000}`)."""
+    """The defaults, then the base, then the file, then the words, then the flags (`{"budget.tokens": 2000}`).
+
+    An engine of which only the model is known, and that one is on this machine, is a local one.
+    """
     settings: dict[str, Any] = {}
     _merge(settings, base or {})
     _merge(settings, {} if file is None else _read(Path(file)))
     _merge(settings, settings_of(words))
     for key, value in (flags or {}).items():
         _set(settings, key, value)
+    _choose_engine(settings.get("engine"))
     return build(kind, settings)
+
+
+def _choose_engine(engine: Any) -> None:
+    if isinstance(engine, dict):
+        known = cast(dict[str, Any], engine)
+        if "kind" not in known and "base_url" not in known and on_this_machine(known.get("model")):
+            known["kind"] = "local"
+
+
+def on_this_machine(model: object) -> bool:
+    """Whether a model's name is `smollm2` or a folder with config.json."""
+    if not isinstance(model, str) or not model:
+        return False
+    return model == "smollm2" or os.path.isfile(os.path.join(model, "config.json"))
 
 
 def settings_of(words: Sequence[str]) -> dict[str, Any]:

@@ -181,17 +181,6 @@ class PrefixCache:
             page.keepers += by
             self._offer(page)
 
-    def path(self, ids: Sequence[int], *, salt: Hashable) -> list[Page]:
-        """The pages that hold a text as far as they are known, the last one perhaps in part."""
-        pages, node, at = [], self.root(salt), 0
-        while at < len(ids):
-            page, common = node.closest(tuple(ids[at : at + self.size]))
-            if page is None or common < min(self.size, len(ids) - at):
-                break
-            pages.append(page)
-            node, at = page, at + self.size
-        return pages
-
     def _offer(self, page: Page) -> None:
         if page.users == 0 and page.parent is not None and not page.children:
             heapq.heappush(self._leaves, (page.keepers > 0, page.touched, next(self._order), page))

@@ -1,4 +1,4 @@
-# pyright: standard
+# pyright: standard, reportMissingImports=false, reportIndexIssue=false
 """Steps on a GPU: everything between two tokens is one captured graph, and the host stays a step ahead.
 
 A graph is captured for every size of step that comes up, along a ladder of sizes; a step is filled up to the next one.
@@ -9,28 +9,29 @@ them meanwhile, finds who has ended, and throws away the one token such a reques
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import triton
 from torch import Tensor
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from ramet.engine.local import kernels
 from ramet.engine.local.cpu import Results, Shape
-from ramet.engine.local.decoder import Decoder, Folded, Plain, foldable
+from ramet.engine.local.cuda_decoder import ROWS, CudaFolded, CudaPass, Key, Memory
+from ramet.engine.local.decoder import Decoder, Plain, foldable
 from ramet.engine.local.sampling import uniform
 from ramet.engine.local.scheduler import Step
 from ramet.errors import ConfigError
 
-ROWS = 32  # tokens of a prompt that one program attends from
 VOCABULARY_BLOCK = 2048
 RING = 3  # steps that may be on their way between host and device
-SPLIT_UP_TO = 264  # programs that keep a GPU busy
-LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
+# Sizes that graphs are captured for: rows of steps that only answer, rows of steps that also read prompts, ...
+ANSWERING = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
+READING = (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+SAMPLES = (16, 64, 128, 256, 512)  # ... tokens sampled in them, ...
+UPDATES = (64, 512, 4096)  # ... and entries of page tables that change
 
 
 class CudaRunner:
@@ -57,7 +58,6 @@ class CudaRunner:
             heads=model.config.get_text_config().num_attention_heads,
         )
         self.decoder: Decoder = CudaFolded(model) if foldable(model) else Plain(model)
-        self.vocabulary = model.get_output_embeddings().weight.shape[0]
         self.stream = torch.cuda.Stream(device)
         self._graphs: dict[Key, Graph] = {}
         self._graph_memory = torch.cuda.graph_pool_handle()
@@ -108,13 +108,14 @@ class CudaRunner:
     def _key(self, step: Step, updates: int) -> Key:
         decodes, tokens = len(step.decodes), sum(chunk.end - chunk.start for chunk in step.chunks)
         filtered = any(request.sampling.top_p < 1 or request.sampling.top_k > 0 for request in step.sampling)
+        changes = _rung(updates, UPDATES)
         if not tokens:
-            rows = _rung(decodes, self.max_batch)
-            return Key(rows, rows, 0, _power(updates, 64), filtered)
-        rows = _power(decodes + tokens, 64)
-        samples = _power(max(decodes, len(step.sampling)), 16)
+            rows = _rung(decodes, ANSWERING)
+            return Key(rows, rows, 0, changes, filtered)
+        rows = _rung(decodes + tokens, READING)
+        samples = _rung(max(decodes, len(step.sampling)), SAMPLES)
         blocks = sum(-(-(chunk.end - chunk.start) // ROWS) for chunk in step.chunks)
-        return Key(rows, samples, _power(blocks, rows // ROWS), _power(updates, 64), filtered)
+        return Key(rows, samples, max(rows // ROWS + samples, _power(blocks)), changes, filtered)
 
     def _updates(self, step: Step) -> list[tuple[int, int]]:
         """Entries of the page tables that have changed: (place, page)."""
@@ -174,27 +175,6 @@ class CudaRunner:
         if updates:
             places, pages = zip(*updates, strict=True)
             part["update_at"][:count], part["update_to"][:count] = places, pages
-
-
-@dataclass(slots=True)
-class Memory:
-    """What stays on the device between steps."""
-
-    cache: Tensor  # (layers, 2, pages, kv_heads, page_size, head_dim)
-    tables: Tensor  # page numbers by slot
-    last: Tensor  # the newest token by slot
-    heads: int
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Sizes that a graph is made for."""
-
-    rows: int
-    samples: int
-    blocks: int
-    updates: int
-    filtered: bool
 
 
 class Layout:
@@ -291,111 +271,14 @@ class Graph:
         )  # fmt: skip
 
 
-class CudaPass:
-    """Attention of one step over the paged cache."""
-
-    def __init__(self, memory: Memory, key: Key, part: dict[str, Tensor]) -> None:
-        self.memory, self.key, self.part = memory, key, part
-        _, _, pages, self.kv_heads, self.page, self.size = memory.cache.shape
-        self.value_offset = pages * self.kv_heads * self.page * self.size
-        self.width = memory.tables.shape[1]
-        self.shared = memory.heads // self.kv_heads
-        wanted = SPLIT_UP_TO // max(1, key.samples * self.kv_heads)
-        self.splits = min(16, 1 << max(0, wanted.bit_length() - 1)) if self.width * self.page > 512 else 1
-
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        """Keys and values that are not in the cache yet, as `Plain` hands them over."""
-        positions, slots = self.part["positions"].long(), self.part["slots"].long()
-        pages = self.memory.tables[slots, positions // self.page].long()
-        cache = self.memory.cache[layer]
-        cache[0, pages, :, positions % self.page] = keys
-        cache[1, pages, :, positions % self.page] = values
-        queries = queries.contiguous()
-        return self.look(layer, queries, queries.stride(0), scale)
-
-    def look(self, layer: int, queries: Tensor, stride: int, scale: float) -> Tensor:
-        """Attention over what the cache holds by now, queries included."""
-        memory, part, key = self.memory, self.part, self.key
-        heads, size = memory.heads, self.size
-        cache = memory.cache[layer]
-        out = torch.empty(key.rows, heads, size, dtype=cache.dtype, device=cache.device)
-        counts = part["counts"]
-        shape: dict[str, Any] = {"HEADS": heads, "KV_HEADS": self.kv_heads, "SIZE": size, "PAGE": self.page}
-        partial = stats = out
-        if self.splits > 1:
-            partial = torch.empty(key.samples, heads, self.splits, size, dtype=torch.float32, device=cache.device)
-            stats = torch.empty(key.samples, heads, self.splits, 2, dtype=torch.float32, device=cache.device)
-        kernels.attend_one[(key.samples, self.kv_heads, self.splits)](
-            queries, stride, cache, memory.tables, part["slots"], part["positions"], counts, out, partial, stats, scale,
-            self.width, self.value_offset, GROUP=max(16, triton.next_power_of_2(self.shared)), BLOCK=64,
-            SPLITS=self.splits, num_warps=4, num_stages=3, **shape,
-        )  # fmt: skip
-        if self.splits > 1:
-            kernels.join_splits[(key.samples, heads)](
-                partial, stats, counts, out, HEADS=heads, SIZE=size, SPLITS=self.splits, num_warps=1
-            )
-        if key.blocks:
-            kernels.attend_many[(key.blocks, self.kv_heads)](
-                queries, stride, cache, memory.tables, part["slots"], part["positions"], part["blocks"], counts[1:],
-                out, scale, self.width, self.value_offset, GROUP=triton.next_power_of_2(self.shared), ROWS=ROWS,
-                BLOCK=64, num_warps=4, num_stages=2, **shape,
-            )  # fmt: skip
-        return out
+def _rung(count: int, ladder: tuple[int, ...]) -> int:
+    """The size on a ladder that holds this many; above its end, the next power of two."""
+    place = bisect_left(ladder, count)
+    return ladder[place] if place < len(ladder) else _power(count)
 
 
-class CudaFolded(Folded):
-    """A decoder of known shape in nine kernels a layer."""
-
-    def logits(self, ids: Tensor, positions: Tensor, rows: Tensor, plan: Any) -> Tensor:
-        count, every = len(ids), self.heads + 2 * self.kv_heads
-        stride = every * self.head_dim
-        x = functional.embedding(ids, self.embedding)
-        delta = x
-        for index, layer in enumerate(self.layers):
-            joint = layer.qkv(self._add_norm(x, delta if index else None, layer.norm))
-            self._rotate(joint, index, layer.q_norm, layer.k_norm, plan)
-            seen = plan.look(index, joint, stride, self.scale)
-            delta = layer.out(seen.view(count, self.heads * self.head_dim))
-            if index == len(self.layers) - 1:
-                x, delta = x[rows], delta[rows]  # only these are asked for
-            gate_up = layer.gate_up(self._add_norm(x, delta, layer.mlp_norm))
-            delta = layer.down(_silu_mul(gate_up))
-        return self.head(self._add_norm(x, delta, self.norm))
-
-    def _add_norm(self, x: Tensor, delta: Tensor | None, weight: Tensor) -> Tensor:
-        out, size = torch.empty_like(x), x.shape[1]
-        kernels.add_norm[(len(x),)](
-            x, x if delta is None else delta, weight, out, self.eps, SIZE=size, WIDE=triton.next_power_of_2(size),
-            ADD=delta is not None, num_warps=4 if size <= 2048 else 8,
-        )  # fmt: skip
-        return out
-
-    def _rotate(self, joint: Tensor, index: int, q_norm: Tensor | None, k_norm: Tensor | None, plan: CudaPass) -> None:
-        memory, part = plan.memory, plan.part
-        kernels.rotate_and_store[(len(joint),)](
-            joint, part["positions"], part["slots"], memory.tables, memory.cache[index], self.cos, self.sin,
-            self.norm if q_norm is None else q_norm, self.norm if k_norm is None else k_norm, self.eps, plan.width,
-            plan.value_offset, HEADS=self.heads, KV_HEADS=self.kv_heads, SIZE=self.head_dim, PAGE=plan.page,
-            ALL=triton.next_power_of_2(self.heads + 2 * self.kv_heads), NORM=q_norm is not None,
-        )  # fmt: skip
-
-
-def _silu_mul(joint: Tensor) -> Tensor:
-    size = joint.shape[1] // 2
-    out = torch.empty(len(joint), size, dtype=joint.dtype, device=joint.device)
-    kernels.silu_mul[(len(joint), triton.cdiv(size, 1024))](joint, out, SIZE=size, BLOCK=1024)
-    return out
-
-
-def _rung(count: int, most: int) -> int:
-    """The size on the ladder that holds this many."""
-    if count > LADDER[-1]:
-        return min(most, -(-count // 128) * 128) if most >= count else count
-    return min(LADDER[bisect_left(LADDER, count)], max(most, count))
-
-
-def _power(count: int, least: int) -> int:
-    return max(least, 1 << (count - 1).bit_length() if count > 1 else 1)
+def _power(count: int) -> int:
+    return 1 << (count - 1).bit_length() if count > 1 else 1
 
 
 def _addresses(model: PreTrainedModel) -> list[int]:

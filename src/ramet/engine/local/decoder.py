@@ -8,6 +8,7 @@ run as they are (`Plain`). Both hand attention to a `Plan`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -111,7 +112,8 @@ class Folded:
             self.layers = [self._layer(layer) for layer in body.layers]
             self.norm = body.norm.weight.detach()
             self.embedding = body.embed_tokens.weight.detach()
-            self.head = _linear([self.model.get_output_embeddings()])
+            head: Any = self.model.get_output_embeddings()
+            self.head = _linear([head])
 
     def _layer(self, layer: Any) -> Layer:
         attn, mlp = layer.self_attn, layer.mlp
@@ -176,7 +178,7 @@ def _linear(parts: list[nn.Linear]) -> Linear:
     return Linear(weight, bias, packed)
 
 
-def _side_by_side(weights: list[nn.Parameter]) -> Tensor:
+def _side_by_side(weights: Sequence[Tensor]) -> Tensor:
     """One tensor that the parameters are views of: made once, found again later."""
     if len(weights) == 1:
         return weights[0].detach()

@@ -9,24 +9,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import anyio
 import torch
 from transformers import PreTrainedModel
 
 from ramet import attention
+from ramet.engine.local import setup
 from ramet.engine.local.cache import PrefixCache
-from ramet.engine.local.cpu import CpuRunner, Results, Shape
-from ramet.engine.local.decoder import Folded, Plain, foldable
+from ramet.engine.local.cpu import Results
 from ramet.engine.local.loops import Loop, current_loop
 from ramet.engine.local.request import Request, Sampling
 from ramet.engine.local.scheduler import Scheduler, Stats, Step
-from ramet.errors import ConfigError, EngineError
-from ramet.render import Renderer, TextRenderer
+from ramet.errors import EngineError
+from ramet.render import Renderer
 from ramet.types import Completion, Meter, Prompt
 
-PAGE = 16
 SMALLEST_CHUNK = 64
 IDLE_S = 1.0  # after this long without work the thread ends; the next request starts another
 
@@ -59,26 +58,26 @@ class LocalEngine:
         top_k: int = 0,
         lockstep: bool | None = None,
     ) -> None:
-        self.model, self.renderer = _load(model, renderer, device, dtype)
+        self.model, self.renderer = setup.load(model, renderer, device, dtype)
         attention.attach(self.model)
         self.model.eval()
         on_cuda = self.model.device.type == "cuda"
-        self.window = _window(self.model, window)
-        self.top_p, self.top_k = _shares(top_p, top_k)
+        self.window = setup.checked_window(self.model, window)
+        self.top_p, self.top_k = setup.checked_shares(top_p, top_k)
         self.lockstep = not on_cuda if lockstep is None else lockstep
-        max_batch = _count("max_batch", max_batch, 512 if on_cuda else 64)
-        shape = _shape(self.model)
-        tokens = _count("cache_tokens", cache_tokens, _room(self.model, shape, self.window))
-        pages = -(-tokens // PAGE)
-        self.runner = _runner(self.model, shape, pages=pages, max_batch=max_batch, window=self.window)
+        max_batch = setup.checked_count("max_batch", max_batch, 512 if on_cuda else 64)
+        shape = setup.shape_of(self.model)
+        tokens = setup.checked_count("cache_tokens", cache_tokens, setup.default_tokens(self.model, shape, self.window))
+        pages = -(-tokens // setup.PAGE)
+        self.runner = setup.make_runner(self.model, shape, pages=pages, max_batch=max_batch, window=self.window)
         self._scheduler = Scheduler(
-            PrefixCache(pages=pages, size=PAGE),
+            PrefixCache(pages=pages, size=setup.PAGE),
             max_batch=max_batch,
-            chunk=_count("chunk", chunk, 8192 if on_cuda else 512),
-            decode=_decode(self.renderer),
+            chunk=setup.checked_count("chunk", chunk, 8192 if on_cuda else 512),
+            decode=setup.spelled_out(self.renderer),
             settle_all=self._settle,
         )
-        self._stops = _end_tokens(self.model, self.renderer)
+        self._stops = setup.end_tokens(self.model, self.renderer)
         self._flying: tuple[Step, Results] | None = None
         self._inbox: list[Callable[[], None]] = []
         self._finished: list[Request] = []
@@ -107,7 +106,9 @@ class LocalEngine:
     ) -> Completion:
         """At most `max_tokens` tokens. `stop_tokens`: those that end a turn of this model, unless others are given."""
         ids = self._checked(prompt, max_tokens, temperature)
-        share, count = _shares(self.top_p if top_p is None else top_p, self.top_k if top_k is None else top_k)
+        share, count = setup.checked_shares(
+            self.top_p if top_p is None else top_p, self.top_k if top_k is None else top_k
+        )
         sampling = Sampling(
             max_tokens=min(max_tokens, self.window - len(ids)),
             temperature=temperature,
@@ -372,86 +373,3 @@ class Waiter:
     def __init__(self, loop: Loop, event: anyio.Event) -> None:
         self.loop = loop
         self.event = event
-
-
-def _load(
-    model: str | Path | PreTrainedModel, renderer: Renderer | None, device: str | None, dtype: str | None
-) -> tuple[PreTrainedModel, Renderer]:
-    if isinstance(model, (str, Path)):
-        from ramet.chat import load_renderer
-        from ramet.models import load_model
-
-        return load_model(model, device=device, dtype=dtype), renderer or load_renderer(model)
-    if device is not None or dtype is not None:
-        raise ConfigError("device and dtype are for models that are loaded here; move a loaded one with model.to(...)")
-    return model, renderer or TextRenderer()
-
-
-def _runner(model: PreTrainedModel, shape: Shape, *, pages: int, max_batch: int, window: int) -> Any:
-    try:
-        if model.device.type == "cuda":
-            from ramet.engine.local.cuda import CudaRunner
-
-            return CudaRunner(model, shape, pages=pages, page_size=PAGE, max_batch=max_batch, window=window)
-        decoder = Folded(model) if foldable(model) else Plain(model)
-        return CpuRunner(decoder, shape, pages=pages, page_size=PAGE, max_batch=max_batch)
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
-            needed = pages * PAGE * shape.token_bytes(model.dtype) / 2**30
-            raise ConfigError(f"no memory for a cache of {pages * PAGE:,} tokens ({needed:.1f} GiB)") from None
-        raise
-
-
-def _shape(model: PreTrainedModel) -> Shape:
-    config = model.config.get_text_config()
-    heads: int = config.num_attention_heads
-    return Shape(
-        layers=config.num_hidden_layers,
-        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-    )
-
-
-def _room(model: PreTrainedModel, shape: Shape, window: int) -> int:
-    """Tokens to keep by default: half of what a GPU has free; on a CPU a gibibyte, but at least one whole window."""
-    size = shape.token_bytes(model.dtype)
-    if model.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(model.device)
-        return max(window, free // 2 // size)
-    return max(window + PAGE, min(2**30 // size, 2**20))
-
-
-def _window(model: PreTrainedModel, window: int | None) -> int:
-    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if window is not None and (window < 2 or (longest and window > longest)):
-        raise ConfigError(f"window is a number of tokens from 2 to {longest:,}; got {window:,}")
-    return window or longest or 4096
-
-
-def _count(name: str, value: int | None, default: int) -> int:
-    if value is not None and value < 1:
-        raise ConfigError(f"{name} is a number from 1 up; got {value}")
-    return default if value is None else value
-
-
-def _shares(top_p: float, top_k: int) -> tuple[float, int]:
-    if not 0 < top_p <= 1:
-        raise ConfigError(f"top_p is above 0 and at most 1; got {top_p}")
-    if top_k < 0:
-        raise ConfigError(f"top_k is a number from 0 (no limit) up; got {top_k}")
-    return top_p, top_k
-
-
-def _end_tokens(model: PreTrainedModel, renderer: Renderer) -> frozenset[int]:
-    """Tokens with which this model ends its turn."""
-    found = {getattr(renderer, "end_of_turn", None)}
-    for config in (model.config, model.generation_config):
-        ends = getattr(config, "eos_token_id", None)
-        found.update(ends if isinstance(ends, (list, tuple)) else [ends])
-    return frozenset(token for token in found if token is not None)
-
-
-def _decode(renderer: Renderer) -> Callable[[Sequence[int]], str]:
-    """Text with control tokens spelled out, for stop strings."""
-    tokenizer = getattr(renderer, "tokenizer", None)
-    return tokenizer.decode if tokenizer is not None else renderer.decode

@@ -1,5 +1,5 @@
-# pyright: basic, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false, reportAttributeAccessIssue=false
-# pyright: reportOperatorIssue=false
+# pyright: basic, reportMissingImports=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
 """The few operations of a decoder on a GPU that matrix products leave over, each as one kernel (Triton).
 
 Values are rounded where the model's own operations round them, so that log-probs are those of a plain forward pass.

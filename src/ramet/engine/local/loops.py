@@ -76,7 +76,7 @@ class TrioLoop:
         return True
 
     def when_quiet(self, action: Callable[[], object]) -> bool:
-        import trio
+        import trio.testing
 
         async def look() -> None:
             await trio.testing.wait_all_tasks_blocked()
@@ -89,7 +89,6 @@ def current_loop() -> Loop:
     """The one we are in."""
     if sniffio.current_async_library() == "trio":
         import trio
-        import trio.testing
 
         return TrioLoop(trio.lowlevel.current_trio_token())
     return cast(Loop, AsyncioLoop(asyncio.get_running_loop()))

@@ -2,7 +2,7 @@
 """From logits to tokens: the same request draws the same numbers, whoever is in the batch beside it.
 
 One uniform number per token comes from the request's seed and the token's place, and is looked up in the cumulative
-distribution. Devices do the same sums in the same order, so one seed gives one text as far as logits agree.
+distribution, so one seed gives one text on every device, as far as its logits agree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def uniform(seeds: Sequence[int], places: Sequence[int]) -> npt.NDArray[np.float
     """Numbers in [0, 1), one for each seed and place. The mixing is SplitMix64's, and its 24 bits are exact in float32.
 
     Example:
-        uniform([7, 7], [0, 1]).tolist()  # [0.7698948383331299, 0.8904048204421997]
+        uniform([7, 7], [0, 1]).tolist()  # [0.7215081453323364, 0.6497042775154114]
     """
     wide = np.fromiter((seed & 0xFFFFFFFFFFFFFFFF for seed in seeds), dtype=np.uint64, count=len(seeds))
     mixed = _mix(_mix(wide) + ODD[0] * np.asarray(places, dtype=np.uint64))

@@ -1,0 +1,52 @@
+"""The real model: what it says here is what `transformers.generate` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ramet.chat import load_renderer
+from ramet.engine.local import LocalEngine
+from ramet.models import load_model
+from tests.engine.local.models import ask, farthest
+
+THINGS = ("cats", "rivers", "gold", "books", "the stars", "music", "chess", "bridges", "old clocks", "honey")
+QUESTIONS = (
+    "Write one sentence about {}.",
+    "What are {}?",
+    "Why do people like {}?",
+    "Name three kinds of {}.",
+    "Tell me a story about {} and the sea.",
+)
+
+
+@pytest.mark.slow
+def test_greedy_answers_equal_generate_token_for_token_over_fifty_prompts(smollm2: Path) -> None:
+    model, renderer = load_model(smollm2, device="cpu"), load_renderer(smollm2)
+    prompts = [
+        list(renderer.open("You are brief.", question.format(thing)).token_ids)
+        for question in QUESTIONS
+        for thing in THINGS
+    ]
+    assert len({tuple(prompt) for prompt in prompts}) == 50
+    with LocalEngine(model, renderer=renderer, max_batch=50) as engine:
+        answers = ask(engine, prompts, temperature=0.0, max_tokens=12)
+    # generate without padding, so that it computes exactly what it would for each prompt alone
+    by_length: dict[int, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        by_length.setdefault(len(prompt), []).append(place)
+    for places in by_length.values():
+        ids = torch.tensor([prompts[place] for place in places])
+        said = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=12,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+        for place, row in zip(places, said[:, ids.shape[1] :].tolist(), strict=True):
+            assert list(answers[place].token_ids) == row, renderer.decode(prompts[place])
+    assert farthest(model, prompts[:10], answers[:10]) < 1e-4
