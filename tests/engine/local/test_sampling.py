@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.engine.local.sampling import Draw, choose, uniform
+from ramet.engine.local.sampling import Draw, choose, keys, noise
 
 
-def draw(
-    rows: int, *, heat: float = 1.0, top_p: float = 1.0, top_k: int = 0, numbers: list[float] | None = None
-) -> Draw:
+def draw(rows: int, *, heat: float = 1.0, top_p: float = 1.0, top_k: int = 0, place: int = 0) -> Draw:
+    """The same wishes for every row; seeds are the numbers of the rows."""
     return Draw(
         temperature=torch.full((rows,), heat),
         top_p=torch.full((rows,), top_p),
         top_k=torch.full((rows,), top_k),
-        uniform=torch.tensor(numbers if numbers is not None else [0.5] * rows),
+        keys=keys(range(rows), [place] * rows),
         filtered=top_p < 1 or top_k > 0,
     )
 
@@ -27,13 +27,13 @@ def draw(
 PROBS = [0.1, 0.4, 0.2, 0.3]
 
 
-@pytest.mark.parametrize(
-    ("number", "token"), [(0.0, 0), (0.09, 0), (0.11, 1), (0.49, 1), (0.51, 2), (0.69, 2), (0.71, 3), (0.999, 3)]
-)
-def test_a_number_is_looked_up_in_the_cumulative_distribution(number: float, token: int) -> None:
-    tokens, logprobs = choose(torch.tensor([PROBS]).log(), draw(1, numbers=[number]))
-    assert tokens.tolist() == [token]
-    assert logprobs.item() == pytest.approx(math.log(PROBS[token]), abs=1e-6)
+def test_the_highest_sum_of_logit_and_noise_is_drawn() -> None:
+    logits = torch.tensor([PROBS]).log().expand(50, -1)
+    tokens, logprobs = choose(logits, draw(50))
+    entries = np.arange(4, dtype=np.uint32)[None]
+    sums = logits + torch.from_numpy(noise(keys(range(50), [0] * 50), entries))
+    assert tokens.tolist() == sums.argmax(1).tolist()
+    assert logprobs.tolist() == pytest.approx([math.log(PROBS[token]) for token in tokens], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,7 @@ def test_a_number_is_looked_up_in_the_cumulative_distribution(number: float, tok
 )  # fmt: skip
 def test_only_the_likeliest_are_drawn_and_their_shares_add_up_to_one(top_p: float, top_k: int, kept: set[int]) -> None:
     rows = 200
-    logits = torch.tensor([PROBS]).log().expand(rows, -1)
-    numbers = [(row + 0.5) / rows for row in range(rows)]
-    tokens, logprobs = choose(logits, draw(rows, top_p=top_p, top_k=top_k, numbers=numbers))
+    tokens, logprobs = choose(torch.tensor([PROBS]).log().expand(rows, -1), draw(rows, top_p=top_p, top_k=top_k))
     assert set(tokens.tolist()) == kept
     whole = sum(PROBS[token] for token in kept)
     for token, logprob in zip(tokens.tolist(), logprobs.tolist(), strict=True):
@@ -53,22 +51,31 @@ def test_only_the_likeliest_are_drawn_and_their_shares_add_up_to_one(top_p: floa
 
 
 def test_temperature_zero_takes_the_likeliest_and_reports_its_plain_log_prob() -> None:
-    tokens, logprobs = choose(torch.tensor([PROBS]).log() * 1.0, draw(1, heat=0.0, numbers=[0.99]))
+    tokens, logprobs = choose(torch.tensor([PROBS]).log() * 1.0, draw(1, heat=0.0))
     assert tokens.tolist() == [1]
     assert logprobs.item() == pytest.approx(math.log(0.4), abs=1e-6)
 
 
-def test_a_large_vocabulary_is_drawn_from_in_the_right_shares() -> None:
+@pytest.mark.parametrize("heat", [0.5, 1.0])
+def test_a_large_vocabulary_is_drawn_from_in_the_right_shares(heat: float) -> None:
     torch.manual_seed(0)
-    logits = torch.randn(1, 3_001) * 3
-    rows = 20_000
-    numbers = uniform(range(rows), [0] * rows).tolist()
-    tokens, _ = choose(logits.expand(rows, -1), draw(rows, numbers=numbers))
-    probs = logits.softmax(-1)[0]
+    logits = torch.randn(1, 3_001) * 2  # three blocks, the last not full
+    rows = 40_000
+    tokens, _ = choose(logits.expand(rows, -1), draw(rows, heat=heat))
+    probs = (logits / heat).softmax(-1)[0]
     often = tokens.bincount(minlength=3_001) / rows
-    top = probs.topk(20).indices
-    # four standard deviations of a share p among 20,000 draws
-    assert bool(((often - probs)[top].abs() < 4 * (probs[top] / rows).sqrt()).all())
+    top = probs.topk(30).indices
+    # five standard deviations of a share p among so many draws; the rest together
+    assert bool(((often - probs)[top].abs() < 5 * (probs[top] / rows).sqrt()).all())
+    assert float(often[top].sum()) == pytest.approx(float(probs[top].sum()), abs=5 * math.sqrt(0.25 / rows))
+
+
+def test_logits_that_differ_in_the_last_bits_hardly_ever_change_a_draw() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(4_000, 3_001) * 3
+    near = logits * (1 + 1e-6 * torch.randn_like(logits))
+    here, there = (choose(one, draw(4_000))[0] for one in (logits, near))
+    assert int((here != there).sum()) <= 2
 
 
 @settings(max_examples=200, deadline=None)
@@ -77,25 +84,39 @@ def test_a_large_vocabulary_is_drawn_from_in_the_right_shares() -> None:
     heat=st.floats(0.05, 5),
     top_p=st.floats(0.01, 1),
     top_k=st.integers(0, 400),
-    number=st.floats(0, 1, exclude_max=True, width=32),
+    place=st.integers(0, 10_000),
 )
-def test_whatever_is_drawn_could_be_drawn(seed: int, heat: float, top_p: float, top_k: int, number: float) -> None:
+def test_whatever_is_drawn_could_be_drawn(seed: int, heat: float, top_p: float, top_k: int, place: int) -> None:
     logits = torch.randn(1, 300, generator=torch.Generator().manual_seed(seed)) * 5
-    tokens, logprobs = choose(logits, draw(1, heat=heat, top_p=top_p, top_k=top_k, numbers=[number]))
+    tokens, logprobs = choose(logits, draw(1, heat=heat, top_p=top_p, top_k=top_k, place=place))
     assert math.isfinite(logprobs.item())
     assert logprobs.item() <= 1e-6
     if top_k:
         assert logits[0, tokens.item()] >= logits[0].sort(descending=True).values[min(top_k, 300) - 1]
 
 
-def test_numbers_depend_on_seed_and_place_and_nothing_else() -> None:
-    assert uniform([7, 8, 7], [0, 0, 1]).tolist() == [*uniform([7], [0]).tolist(), *uniform([8, 7], [0, 1]).tolist()]
-    assert uniform([-1, 2**70 + 3], [0, 5]).tolist() == [*uniform([2**64 - 1], [0]), *uniform([2**70 % 2**64 + 3], [5])]
+def test_noise_depends_on_seed_place_and_entry_and_nothing_else() -> None:
+    entries = np.arange(9, dtype=np.uint32)[None]
+    together = noise(keys([7, 8, 7], [0, 0, 1]), entries)
+    for row, (seed, place) in enumerate([(7, 0), (8, 0), (7, 1)]):
+        assert together[row].tolist() == noise(keys([seed], [place]), entries)[0].tolist()
+    assert len(set(together.flatten().tolist())) == 27
+    assert keys([-1, 2**70 + 3], [0, 5]).tolist() == keys([2**64 - 1, 3], [0, 5]).tolist()
 
 
-def test_numbers_are_even_over_seeds_and_over_places() -> None:
-    for numbers in (uniform(range(50_000), [3] * 50_000), uniform([3] * 50_000, range(50_000))):
-        shares = torch.histc(torch.from_numpy(numbers), bins=20, min=0, max=1) / 50_000
-        assert float((shares - 0.05).abs().max()) < 4 * math.sqrt(0.05 / 50_000)
-        assert numbers.min() >= 0
-        assert numbers.max() < 1
+@pytest.mark.parametrize("along", ["seeds", "places", "entries"])
+def test_noise_is_evenly_spread_over_seeds_places_and_entries(along: str) -> None:
+    count = 50_000
+    seeds, places, entries = range(1), range(1), np.array([[5]], dtype=np.uint32)
+    if along == "seeds":
+        seeds, places = range(count), [3] * count
+    elif along == "places":
+        seeds, places = [3] * count, range(count)
+    else:
+        entries = np.arange(count, dtype=np.uint32)[None]
+    values = torch.from_numpy(noise(keys(seeds, places), entries)).flatten().double()
+    even = (-(-values).exp()).exp()  # undoes Gumbel's formula
+    shares = torch.histc(even, bins=20, min=0, max=1) / count
+    assert float((shares - 0.05).abs().max()) < 5 * math.sqrt(0.05 / count)
+    neighbours = torch.corrcoef(torch.stack([even[:-1], even[1:]]))[0, 1]
+    assert abs(float(neighbours)) < 5 / math.sqrt(count)

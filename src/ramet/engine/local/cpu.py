@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from ramet.engine.local.decoder import Decoder
 from ramet.engine.local.request import Request
-from ramet.engine.local.sampling import Draw, choose, uniform
+from ramet.engine.local.sampling import Draw, choose, keys
 from ramet.engine.local.scheduler import Chunk, Step
 
 Results = Callable[[], tuple[list[int], list[float]]]
@@ -42,12 +42,27 @@ class CpuRunner:
 
     lag = 0
 
-    def __init__(self, decoder: Decoder, shape: Shape, *, pages: int, page_size: int, max_batch: int) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        shape: Shape,
+        *,
+        pages: int,
+        page_size: int,
+        max_batch: int,
+        threads: int | None = None,
+    ) -> None:
         self.decoder = decoder
+        self.threads = threads
         self.size = page_size
         self.pool = torch.zeros(shape.layers, 2, pages, shape.kv_heads, page_size, shape.head_dim)
         self.shelves = Shelves(shape, self.pool)
         self.last = torch.zeros(max_batch, dtype=torch.long)
+
+    def enter(self) -> None:
+        """The thread that will step has begun."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
 
     def refresh(self) -> None:
         self.decoder.refresh()
@@ -75,12 +90,11 @@ class CpuRunner:
 def draw_of(requests: Sequence[Request]) -> Draw:
     """The wishes of a batch of requests."""
     sampling = [request.sampling for request in requests]
-    numbers = uniform([one.seed for one in sampling], [request.draws - 1 for request in requests])
     return Draw(
         temperature=torch.tensor([one.temperature for one in sampling]),
         top_p=torch.tensor([one.top_p for one in sampling]),
         top_k=torch.tensor([one.top_k for one in sampling]),
-        uniform=torch.from_numpy(numbers),
+        keys=keys([one.seed for one in sampling], [request.draws - 1 for request in requests]),
         filtered=any(one.top_p < 1 or one.top_k > 0 for one in sampling),
     )
 
@@ -113,28 +127,40 @@ class Shelf:
             else:
                 self._owners[row] = None
         highest = max(rows.values(), default=-1) + 1
-        if len(requests) > len(self._owners) or highest > max(8, 2 * len(requests)):
-            self._resize(max(len(requests), min(len(self._owners) * 5 // 4, 2 * len(requests))))
+        if len(requests) > len(self._owners):
+            self._resize(1 << (len(requests) - 1).bit_length(), keep=len(self._owners))
+        elif highest > max(8, 2 * len(requests)):  # most rows would be computed for nobody
+            self._resize(len(requests), keep=0)
             rows.clear()
         free = (row for row, owner in enumerate(self._owners) if owner is None)
-        for request in requests:
-            if id(request) not in rows:
-                row = rows[id(request)] = next(free)
-                self._fill(row, request)
-                self._owners[row] = (request, request.admissions)
+        joining = [request for request in requests if id(request) not in rows]
+        for request in joining:
+            row = rows[id(request)] = next(free)
+            self._owners[row] = (request, request.admissions)
+        if joining:
+            self._fill([rows[id(request)] for request in joining], joining)
         return [rows[id(request)] for request in requests]
 
-    def _resize(self, rows: int) -> None:
+    def _resize(self, rows: int, *, keep: int) -> None:
         layers, _, *rest = self.keys.shape
-        self.keys, self.values = torch.zeros(layers, rows, *rest), torch.zeros(layers, rows, *rest)
-        self._owners = [None] * rows
+        keys, values = torch.zeros(layers, rows, *rest), torch.zeros(layers, rows, *rest)
+        keys[:, :keep], values[:, :keep] = self.keys[:, :keep], self.values[:, :keep]
+        self.keys, self.values = keys, values
+        self._owners = [*self._owners[:keep], *[None] * (rows - keep)]
 
-    def _fill(self, row: int, request: Request) -> None:
-        known = request.planned - 1
-        numbers = torch.tensor([page.number for page in request.pages[: -(-known // self._pool.shape[4])]])
-        flat = self._pool[:, :, numbers].transpose(2, 3).flatten(3, 4)[:, :, :, :known]
-        self.keys[:, row, :, :known] = flat[:, 0]
-        self.values[:, row, :, :known] = flat[:, 1]
+    def _fill(self, rows: list[int], requests: Sequence[Request]) -> None:
+        """Copy what the pages hold; what a row gets beyond its own text is never looked at."""
+        longest = max(request.planned for request in requests) - 1
+        count = -(-longest // self._pool.shape[4])
+        numbers = np.zeros((len(requests), count), dtype=np.int64)
+        for line, request in zip(numbers, requests, strict=True):
+            own = [page.number for page in request.pages[:count]]
+            line[: len(own)] = own
+        pages = self._pool[:, :, torch.from_numpy(numbers)]  # (layers, 2, rows, pages, heads, tokens, size)
+        dense = pages.transpose(3, 4).flatten(4, 5)[..., :longest, :]
+        where = torch.tensor(rows)
+        self.keys[:, where, :, :longest] = dense[:, 0]
+        self.values[:, where, :, :longest] = dense[:, 1]
 
 
 class Shelves:

@@ -21,11 +21,10 @@ from ramet.engine.local import kernels
 from ramet.engine.local.cpu import Results, Shape
 from ramet.engine.local.cuda_decoder import ROWS, CudaFolded, CudaPass, Key, Memory
 from ramet.engine.local.decoder import Decoder, Plain, foldable
-from ramet.engine.local.sampling import uniform
+from ramet.engine.local.sampling import BLOCK, keys
 from ramet.engine.local.scheduler import Step
 from ramet.errors import ConfigError
 
-VOCABULARY_BLOCK = 2048
 RING = 3  # steps that may be on their way between host and device
 # Sizes that graphs are captured for: rows of steps that only answer, rows of steps that also read prompts, ...
 ANSWERING = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
@@ -66,6 +65,9 @@ class CudaRunner:
         self._turn = 0
         self._weights = _addresses(model)
         self._model = model
+
+    def enter(self) -> None:
+        torch.cuda.set_device(self.device)
 
     def refresh(self) -> None:
         self.decoder.refresh()
@@ -160,7 +162,8 @@ class CudaRunner:
         part["picks"][picked:] = 0
         part["sampled_slots"][:picked] = [request.slot for request in requests]
         part["sampled_slots"][picked:] = self.nobody
-        part["uniform"][:picked] = uniform([one.seed for one in sampling], [request.draws - 1 for request in requests])
+        numbers = keys([one.seed for one in sampling], [request.draws - 1 for request in requests]).view(np.int32)
+        part["keys"][: 2 * picked] = numbers.reshape(-1)
         part["temperature"][:picked] = [one.temperature for one in sampling]
         part["temperature"][picked:] = 1.0
         if graph.key.filtered:
@@ -180,12 +183,12 @@ class CudaRunner:
 class Layout:
     """Where things are in the array that describes a step."""
 
-    FLOATS = ("uniform", "temperature", "top_p")
+    FLOATS = ("temperature", "top_p")
 
     def __init__(self, key: Key) -> None:
         sizes = {
             "counts": 2, "ids": key.rows, "positions": key.rows, "slots": key.rows, "picks": key.samples,
-            "sampled_slots": key.samples, "uniform": key.samples, "temperature": key.samples, "top_p": key.samples,
+            "sampled_slots": key.samples, "keys": 2 * key.samples, "temperature": key.samples, "top_p": key.samples,
             "top_k": key.samples, "blocks": 2 * key.blocks, "update_at": key.updates, "update_to": key.updates,
         }  # fmt: skip
         self.spans: dict[str, slice] = {}
@@ -255,19 +258,17 @@ class Graph:
 
     def _sample(self, logits: Tensor, part: dict[str, Tensor]) -> None:
         count, size = logits.shape
-        number = triton.cdiv(size, VOCABULARY_BLOCK)
+        number = triton.cdiv(size, BLOCK)
         floors = torch.full((count,), -torch.inf, device=logits.device)
         if self.key.filtered:
             kernels.find_floors[(count,)](
                 logits, part["temperature"], part["top_p"], part["top_k"], floors, size, BLOCK=4096, num_warps=8
             )
         sums = torch.empty(count, number, 3, device=logits.device)
-        kernels.sum_blocks[(count, number)](
-            logits, part["temperature"], floors, sums, size, number, BLOCK=VOCABULARY_BLOCK
-        )
-        kernels.look_up[(count,)](
-            logits, part["temperature"], floors, part["uniform"], sums, part["sampled_slots"], self._runner.memory.last,
-            self.tokens, self.logprobs, size, number, BLOCK=VOCABULARY_BLOCK, BLOCKS=triton.next_power_of_2(number),
+        kernels.sum_blocks[(count, number)](logits, part["temperature"], floors, sums, size, number, BLOCK=BLOCK)
+        kernels.draw[(count,)](
+            logits, part["temperature"], floors, part["keys"], sums, part["sampled_slots"], self._runner.memory.last,
+            self.tokens, self.logprobs, size, number, BLOCK=BLOCK, BLOCKS=triton.next_power_of_2(number),
         )  # fmt: skip
 
 

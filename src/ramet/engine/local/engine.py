@@ -230,6 +230,7 @@ class LocalEngine:
 
     def _work(self) -> None:
         try:
+            self.runner.enter()
             while self._wait_for_work():
                 self._step()
         except BaseException as error:

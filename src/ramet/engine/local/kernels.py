@@ -225,12 +225,28 @@ def sum_blocks(logits, temperature, floors, sums, SIZE, NUMBER, BLOCK: tl.conste
 
 
 @triton.jit
-def look_up(
-    logits, temperature, floors, uniform, sums, slots, last, tokens, logprobs, SIZE, NUMBER,
+def _mixed(x):
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _noise(entry, first, second):
+    """Gumbel noise, as `sampling.noise` makes it."""
+    x = _mixed(_mixed((entry.to(tl.uint32) * 0x9E3779B9) ^ first) ^ second)
+    even = ((x >> 9).to(tl.float32) + 0.5) / 8388608.0
+    return -tl.log(-tl.log(even))
+
+
+@triton.jit
+def draw(
+    logits, temperature, floors, keys, sums, slots, last, tokens, logprobs, SIZE, NUMBER,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """The token whose stretch of the cumulative distribution holds the uniform number. One program per row."""
+    """A block of the vocabulary by its share, then an entry of it. One program per row."""
     row = tl.program_id(0).to(tl.int64)
+    first, second = tl.load(keys + 2 * row).to(tl.uint32), tl.load(keys + 2 * row + 1).to(tl.uint32)
     block = tl.arange(0, BLOCKS)
     place = (row * NUMBER + block) * 3
     real = block < NUMBER
@@ -241,24 +257,17 @@ def look_up(
     scale = tl.where(heat == 0, 1.0, 1.0 / heat)
     top = tl.max(best, 0)
     mass = tl.where(total > 0, total * tl.exp((best - top) * scale), 0.0)
-    ends = tl.cumsum(mass, 0)
-    norm = tl.max(ends, 0)
-    wanted = tl.load(uniform + row) * norm
-    chosen = tl.minimum(tl.sum(((ends <= wanted) & real).to(tl.int32), 0), NUMBER - 1)
-    before = tl.max(tl.where(block < chosen, ends, 0.0), 0)
+    norm = tl.sum(mass, 0)
+    score = tl.where(mass > 0, tl.log(mass) + _noise(block.to(tl.uint32) + 0x80000000, first, second), float("-inf"))
+    chosen = tl.min(tl.where(score == tl.max(score, 0), block, BLOCKS), 0)
     at = tl.arange(0, BLOCK)
     token = chosen * BLOCK + at
     raw = tl.load(logits + row * SIZE + token, mask=token < SIZE, other=float("-inf")).to(tl.float32)
-    raw = tl.where(raw >= tl.load(floors + row), raw, float("-inf"))
-    share = tl.where(raw > float("-inf"), tl.exp((raw - top) * scale), 0.0)
-    inside = tl.cumsum(share, 0)
-    offset = tl.minimum(tl.sum((inside <= wanted - before).to(tl.int32), 0), BLOCK - 1)
-    # Rounding may point past the last entry that can be drawn: then take the likeliest of the block.
-    drawn = tl.sum(tl.where(at == offset, share, 0.0), 0)
-    likeliest = tl.min(tl.where(raw == tl.max(raw, 0), at, BLOCK), 0)
-    picked = chosen * BLOCK + tl.where(drawn > 0, offset, likeliest)
-    first = tl.min(tl.where(best == top, where, 2147483647.0), 0).to(tl.int32)
-    picked = tl.where(heat == 0, first, picked)
+    drawable = (raw >= tl.load(floors + row)) & (raw > float("-inf"))
+    entry = tl.where(drawable, raw * scale + _noise(token, first, second), float("-inf"))
+    picked = chosen * BLOCK + tl.min(tl.where(entry == tl.max(entry, 0), at, BLOCK), 0)
+    likeliest = tl.min(tl.where(best == top, where, 2147483647.0), 0).to(tl.int32)
+    picked = tl.where(heat == 0, likeliest, picked)
     value = tl.load(logits + row * SIZE + picked).to(tl.float32)
     tl.store(tokens + row, picked)
     tl.store(logprobs + row, (value - top) * scale - tl.log(norm))

@@ -1,8 +1,10 @@
 # pyright: standard
-"""From logits to tokens: the same request draws the same numbers, whoever is in the batch beside it.
+"""From logits to tokens: the same request draws the same tokens, whoever is in the batch beside it.
 
-One uniform number per token comes from the request's seed and the token's place, and is looked up in the cumulative
-distribution, so one seed gives one text on every device, as far as its logits agree.
+Every entry of the vocabulary gets its own noise (Gumbel's), made from the request's seed, the token's place and the
+entry; the highest sum of logit and noise is then a fair draw. Logits that differ in the last bits, as those of another
+batch or device do, move a draw only when two sums are that close. To spare most of the noise, the draw is made twice: a
+block of the vocabulary by its share, then an entry inside it.
 """
 
 from __future__ import annotations
@@ -15,28 +17,45 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-BLOCK = 256  # entries of the vocabulary that are summed together
+BLOCK = 1024  # entries of the vocabulary that are drawn as one at first
+BLOCKS_AT = 1 << 31  # where the noise of blocks begins, far from that of entries
 
-ODD = tuple(np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-SHIFTS = tuple(np.uint64(number) for number in (30, 27, 31))
+Words = npt.NDArray[np.uint32]
+SPLITMIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+MIX = (0x7FEB352D, 0x846CA68B)
 
 
-def uniform(seeds: Sequence[int], places: Sequence[int]) -> npt.NDArray[np.float32]:
-    """Numbers in [0, 1), one for each seed and place. The mixing is SplitMix64's, and its 24 bits are exact in float32.
+def keys(seeds: Sequence[int], places: Sequence[int]) -> Words:
+    """Two numbers for each seed and place, from which their noise is made (SplitMix64).
 
     Example:
-        uniform([7, 7], [0, 1]).tolist()  # [0.7215081453323364, 0.6497042775154114]
+        keys([7, 7], [0, 1]).tolist()  # [[3098854039, 2125188677], [2790458877, 864995582]]
     """
     wide = np.fromiter((seed & 0xFFFFFFFFFFFFFFFF for seed in seeds), dtype=np.uint64, count=len(seeds))
-    mixed = _mix(_mix(wide) + ODD[0] * np.asarray(places, dtype=np.uint64))
-    return ((mixed >> np.uint64(40)).astype(np.float64) / 2**24).astype(np.float32)
+    step, first, second = (np.uint64(number) for number in SPLITMIX)
+
+    def mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        x = x + step
+        x = (x ^ (x >> np.uint64(30))) * first
+        x = (x ^ (x >> np.uint64(27))) * second
+        return x ^ (x >> np.uint64(31))
+
+    found = mixed(mixed(wide) + step * np.asarray(places, dtype=np.uint64))
+    return np.stack([found >> np.uint64(32), found & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
 
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    x = x + ODD[0]
-    x = (x ^ (x >> SHIFTS[0])) * ODD[1]
-    x = (x ^ (x >> SHIFTS[1])) * ODD[2]
-    return x ^ (x >> SHIFTS[2])
+def noise(key: Words, entries: Words) -> npt.NDArray[np.float32]:
+    """Gumbel noise for rows of entries, one key a row. The mixing is Wellons' lowbias32."""
+    x = entries * np.uint32(0x9E3779B9) ^ key[:, :1]
+    x = _mixed(_mixed(x) ^ key[:, 1:])
+    even = ((x >> np.uint32(9)).astype(np.float32) + np.float32(0.5)) / np.float32(2**23)  # neither 0 nor 1
+    return -np.log(-np.log(even))
+
+
+def _mixed(x: Words) -> Words:
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(MIX[0])
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(MIX[1])
+    return x ^ (x >> np.uint32(16))
 
 
 @dataclass(slots=True)
@@ -46,7 +65,7 @@ class Draw:
     temperature: Tensor
     top_p: Tensor
     top_k: Tensor
-    uniform: Tensor
+    keys: Words
     filtered: bool  # whether any row has a top_p or top_k at all
 
 
@@ -58,25 +77,24 @@ def choose(logits: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
     if draw.filtered:
         scaled = _filter(scaled, draw)
     norm = scaled.logsumexp(dim=1, keepdim=True)
-    tokens = _look_up((scaled - norm).exp(), draw.uniform)
+    tokens = logits.argmax(dim=1) if bool(greedy.all()) else _drawn(scaled - norm, draw.keys)
     if bool(greedy.any()):
         tokens = torch.where(greedy, logits.argmax(dim=1), tokens)
     return tokens, (scaled.gather(1, tokens.unsqueeze(1)) - norm).squeeze(1)
 
 
-def _look_up(probs: Tensor, uniform: Tensor) -> Tensor:
-    """The first entry whose cumulative probability exceeds the number: by blocks, then inside one."""
-    rows, size = probs.shape
-    padded = torch.nn.functional.pad(probs, (0, -size % BLOCK)).view(rows, -1, BLOCK)
-    sums = padded.sum(dim=2)
-    ends = sums.cumsum(dim=1)
-    wanted = (uniform * ends[:, -1]).unsqueeze(1)
-    block = (ends <= wanted).sum(dim=1, keepdim=True).clamp(max=sums.shape[1] - 1)
-    inside = padded.gather(1, block.unsqueeze(2).expand(-1, -1, BLOCK)).squeeze(1)
-    rest = wanted - (ends - sums).gather(1, block)
-    place = (inside.cumsum(dim=1) <= rest).sum(dim=1, keepdim=True).clamp(max=BLOCK - 1)
-    # Rounding may point past the last entry that can be drawn: then take the likeliest of the block.
-    place = torch.where(inside.gather(1, place) > 0, place, inside.argmax(dim=1, keepdim=True))
+def _drawn(logprobs: Tensor, key: Words) -> Tensor:
+    """A block by its share, then an entry of it."""
+    rows, size = logprobs.shape
+    if size <= BLOCK:
+        return (logprobs + torch.from_numpy(noise(key, np.arange(size, dtype=np.uint32)[None]))).argmax(dim=1)
+    blocks = torch.nn.functional.pad(logprobs, (0, -size % BLOCK), value=-torch.inf).view(rows, -1, BLOCK)
+    numbers = np.arange(blocks.shape[1], dtype=np.uint32)[None] + np.uint32(BLOCKS_AT)
+    shares = blocks.exp().sum(dim=2).log()
+    block = (shares + torch.from_numpy(noise(key, numbers))).argmax(dim=1, keepdim=True)
+    inside = blocks.gather(1, block.unsqueeze(2).expand(-1, -1, BLOCK)).squeeze(1)
+    entries = block * BLOCK + torch.arange(BLOCK)
+    place = (inside + torch.from_numpy(noise(key, entries.numpy().astype(np.uint32)))).argmax(dim=1, keepdim=True)
     return (block * BLOCK + place).squeeze(1)
 
 

@@ -16,6 +16,7 @@ from ramet.errors import ConfigError
 from ramet.render import Renderer, TextRenderer
 
 PAGE = 16  # tokens
+SMALL = 4_000_000  # parameters up to which threads wait for each other longer than they compute
 
 
 def load(
@@ -39,7 +40,8 @@ def make_runner(model: PreTrainedModel, shape: Shape, *, pages: int, max_batch: 
 
             return CudaRunner(model, shape, pages=pages, page_size=PAGE, max_batch=max_batch, window=window)
         decoder = Folded(model) if foldable(model) else Plain(model)
-        return CpuRunner(decoder, shape, pages=pages, page_size=PAGE, max_batch=max_batch)
+        threads = 1 if model.num_parameters() < SMALL else None
+        return CpuRunner(decoder, shape, pages=pages, page_size=PAGE, max_batch=max_batch, threads=threads)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
             needed = pages * PAGE * shape.token_bytes(model.dtype) / 2**30
