@@ -1,0 +1,130 @@
+"""What was measured of engines, as a table for people and as facts for machines."""
+
+# pyright: standard
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import ramet
+from ramet.bench.workload import Workload
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One engine on one workload, with or without log-probs."""
+
+    engine: str
+    workload: str
+    logprobs: bool
+    generated_tokens: int
+    seconds: list[float] = field(default_factory=list[float])
+    peak_bytes: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: str | None = None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Of the best pass; None for a row that may not be compared."""
+        return self.generated_tokens / min(self.seconds) if self.seconds and self.error is None else None
+
+
+def facts_of(rows: Sequence[Row], workloads: Sequence[Workload], *, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that was measured, and on what."""
+    return {
+        "command": shlex.join(
+            ["ramet", "bench", "engine", *sys.argv[3 if sys.argv[1:3] == ["bench", "engine"] else 1 :]]
+        ),
+        "options": dict(options),
+        "hardware": _hardware(options["device"]),
+        "versions": _versions(),
+        "workloads": {work.name: asdict(work.shape()) for work in workloads},
+        "results": [
+            asdict(row) | {"tokens_per_s": row.tokens_per_s, "times_generate": times_generate(row, rows)}
+            for row in rows
+        ],
+    }
+
+
+def times_generate(row: Row, rows: Sequence[Row]) -> float | None:
+    """How many times as fast as `transformers.generate` at the same; None where one of both has no number."""
+    same = [other for other in rows if (other.workload, other.logprobs) == (row.workload, row.logprobs)]
+    base = next((other.tokens_per_s for other in same if other.engine == "generate"), None)
+    return row.tokens_per_s / base if row.tokens_per_s and base else None
+
+
+def show(console: Console, facts: Mapping[str, Any]) -> None:
+    """A table for each workload, and under them what they were measured on."""
+    options = facts["options"]
+    for name, shape in facts["workloads"].items():
+        console.print(_title(name, shape), style="bold", soft_wrap=True)
+        console.print(_table([one for one in facts["results"] if one["workload"] == name]))
+    for one in facts["results"]:
+        if one["error"] is not None:
+            asked = "with" if one["logprobs"] else "without"
+            console.print(
+                f"{one['engine']}, {one['workload']} {asked} log-probs: {one['error']}", style="red", soft_wrap=True
+            )
+    versions = " · ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    console.print(f"{facts['hardware']} · {options['model']} in {options['dtype']} · {versions}", soft_wrap=True)
+    note = (
+        f"Tokens are generated ones, of the best of {options['sizes']['repeat']} passes. Each cache holds "
+        f"{options['cache_tokens']:,} tokens. ramet gives log-probs with every token, asked for or not."
+    )
+    if any(one["engine"] == "vllm" and one["peak_bytes"] for one in facts["results"]):
+        note += " Memory is what torch allocated at most; vllm's is what its start took of the GPU."
+    console.print(note, style="dim", soft_wrap=True)
+
+
+def _title(name: str, shape: Mapping[str, int]) -> str:
+    roots = shape["roots"]
+    several = f"{roots:,} tree{'s' if roots > 1 else ''}, " if roots < shape["calls"] else ""
+    return (
+        f"{name}: {several}{shape['calls']:,} calls, {shape['prompt_tokens']:,} prompt tokens "
+        f"({shape['unique_prompt_tokens']:,} unique), {shape['generated_tokens']:,} generated"
+    )
+
+
+def _table(results: Sequence[Mapping[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table("engine", "version", "log-probs")
+    for column in ("tokens/s", "times generate", "peak MB"):
+        table.add_column(column, justify="right")
+    for one in results:
+        head = [one["engine"], str(one["facts"].get("version", "")), "yes" if one["logprobs"] else "no"]
+        missing = "not measured" if one["error"] is None else "refused"
+        speed = missing if one["tokens_per_s"] is None else f"{one['tokens_per_s']:,.0f}"
+        times = "" if one["times_generate"] is None else f"{one['times_generate']:.2f}"
+        peak = "" if one["peak_bytes"] is None else f"{one['peak_bytes'] / 2**20:,.0f}"
+        table.add_row(*head, speed, times, peak)
+    return table
+
+
+def _hardware(device: str) -> str:
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return f"{os.cpu_count()} CPU cores, {platform.machine()}"
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "ramet": ramet.__version__}
+    for name in ("torch", "transformers", "vllm"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
