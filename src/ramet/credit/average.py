@@ -19,7 +19,7 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
     """For each value the mean of the others.
 
     Example:
-        leave_one_out([1.0, 0.0, 0.5, 1.0])  # [0.5, 0.8333..., 0.6666..., 0.5]
+        leave_one_out([1.0, 0.0, 0.5])  # [0.25, 0.75, 0.5]
     """
     return [mean([*values[:i], *values[i + 1 :]]) for i in range(len(values))]
 

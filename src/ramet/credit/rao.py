@@ -101,7 +101,7 @@ def depth_weights(depths: Iterable[int]) -> dict[int, float]:
     """The weight of a node at each depth: every depth has the same total, and all weights add up to the nodes.
 
     Example:
-        depth_weights([0] * 2 + [1] * 4 + [2] * 8)  # {0: 2.333..., 1: 1.166..., 2: 0.583...}
+        depth_weights([0, 1, 1])  # {0: 1.5, 1: 0.75}
     """
     counts = Counter(depths)
     return {depth: counts.total() / len(counts) / count for depth, count in counts.items()}

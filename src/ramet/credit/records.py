@@ -58,7 +58,7 @@ class Credits:
     """One credit for every node of every tree, in the order of the groups.
 
     Example:
-        credits["5f1c", 3].advantage  # of node 3 of tree 5f1c
+        credits["5f1c", 3].advantage
     """
 
     by_node: Mapping[Key, Credit]

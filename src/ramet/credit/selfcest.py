@@ -122,7 +122,7 @@ def length_cost(tokens: int, *, free: int, scale: float, most: float) -> float:
     `scale` tokens beyond the free ones cost 63 % of `most`.
 
     Example:
-        length_cost(640, free=512, scale=256.0, most=0.3)  # 0.118041
+        length_cost(640, free=512, scale=256.0, most=0.3)  # 0.1180408
     """
     return 0.0 if tokens <= free else -most * math.expm1((free - tokens) / scale)
 
@@ -130,9 +130,11 @@ def length_cost(tokens: int, *, free: int, scale: float, most: float) -> float:
 def ratio(clone: float, root: float, *, bound: float) -> float:
     """A clone's reward over its root's, at most `bound` either way. A root's zero counts as a tiny positive number.
 
+    Where the two differ in sign, the clone's advantage is the opposite of its root's.
+
     Example:
         ratio(0.4, 1.0, bound=1.5)  # 0.4
-        ratio(0.06, -0.04, bound=1.5)  # -1.5: the clone's advantage changes its sign
+        ratio(0.06, -0.04, bound=1.5)  # -1.5
     """
     return max(-bound, min(bound, clone / math.copysign(max(abs(root), TINY), root or 1.0)))
 
