@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, TrainError
 from ramet.train.losses import Loss, Term, k3, share, terms, token_loss, totals
 from ramet.train.rows import Row
 from tests.train.tiny import row, tries
@@ -226,7 +226,7 @@ def test_a_weight_below_zero_turns_the_advantage_around_before_it_is_clipped() -
 
 def test_losses_that_need_log_probs_say_which_row_has_none() -> None:
     for loss in (PPO, CISPO, Loss(kind="plain", ceiling=2.0)):
-        with pytest.raises(ConfigError, match="node 0 of tree 't': the engine recorded no log-probs"):
+        with pytest.raises(TrainError, match="node 0 of tree 't': the engine recorded no log-probs"):
             terms([row(1, 2)], totals([row(1, 2)]), loss, like=torch.zeros(0))
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import ramet
-from ramet.errors import ConfigError, RametError
+from ramet.errors import TrainError
 from ramet.train.rows import Row, rows_of
 from ramet.types import Node, Piece, Task, Tree
 from tests.conftest import in_virtual_time
@@ -69,40 +69,40 @@ def test_nodes_that_said_nothing_have_no_row() -> None:
 
 def test_a_tree_of_a_text_only_engine_is_refused_with_the_reason() -> None:
     tree, _ = play(token_ids=False)
-    with pytest.raises(ConfigError, match=r"node 0: no token ids were recorded.*can run, but not train"):
+    with pytest.raises(TrainError, match=r"node 0: no token ids were recorded.*can run, but not train"):
         rows_of(tree, {node.index: (1.0, 1.0) for node in tree.nodes})
 
 
 def test_a_node_without_credit_is_refused_not_dropped() -> None:
     tree, _ = play()
-    with pytest.raises(RametError, match=r"nodes \[2\] sampled tokens but got no credit"):
+    with pytest.raises(TrainError, match=r"nodes \[2\] sampled tokens but got no credit"):
         rows_of(tree, {0: (1.0, 1.0), 1: (1.0, 1.0)})
 
 
 def test_log_probs_are_all_there_or_none() -> None:
     (without,) = rows_of(tree_of(given(1), said(2, logprobs=())), {0: (1.0, 1.0)})
     assert without.logprobs is None
-    with pytest.raises(RametError, match="1 sampled tokens, 0 log-probs"):
+    with pytest.raises(TrainError, match="1 sampled tokens, 0 log-probs"):
         rows_of(tree_of(given(1), said(2), given(3), said(4, logprobs=())), {0: (1.0, 1.0)})
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_numbers_that_are_not_finite_are_refused_where_they_come_in(number: float) -> None:
-    with pytest.raises(RametError, match=r"node 3 of tree 't'.*finite"):
+    with pytest.raises(TrainError, match=r"node 3 of tree 't'.*finite"):
         row(1, 2, node=3, advantage=number)
-    with pytest.raises(RametError, match="finite"):
+    with pytest.raises(TrainError, match="finite"):
         row(1, 2, weight=number)
-    with pytest.raises(RametError, match="finite"):
+    with pytest.raises(TrainError, match="finite"):
         row(1, 2, logprobs=(0.0, -number))
 
 
 def test_a_first_token_cannot_be_trained() -> None:
-    with pytest.raises(RametError, match="nothing comes before it"):
+    with pytest.raises(TrainError, match="nothing comes before it"):
         row(1, 2, trained=2)
 
 
 def test_lengths_must_match() -> None:
-    with pytest.raises(RametError, match="differ in length"):
+    with pytest.raises(TrainError, match="differ in length"):
         row(1, 2, logprobs=())
 
 

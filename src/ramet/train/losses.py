@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, TrainError
 from ramet.train.rows import Row
 
 Kind = Literal["ppo", "cispo", "plain"]
@@ -57,11 +57,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Denominators of one optimiser step. They count; weights never enter them.
-
-    Example:
-        totals([row of tree a with 2 tokens, row of tree a with 4, row of tree b with 2])  # 8 tokens, 3 nodes, 2 trees
-    """
+    """Denominators of one optimiser step. They count; weights never enter them."""
 
     tokens: int
     tokens_of: Mapping[tuple[str, int], int]  # by node
@@ -120,7 +116,7 @@ def _behaviour(rows: Sequence[Row], loss: Loss, *, like: Tensor) -> Tensor | Non
     for row in rows:
         if row.logprobs is None:
             if loss.kind != "plain" or loss.ceiling is not None:
-                raise ConfigError(f"{row.name}: the engine recorded no log-probs, and this loss needs them")
+                raise TrainError(f"{row.name}: the engine recorded no log-probs, and this loss needs them")
             return None
         recorded += compress(row.logprobs, row.mask)
     return torch.tensor(recorded, dtype=torch.float64).to(like)

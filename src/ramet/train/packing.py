@@ -31,11 +31,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """Rows as one sequence.
-
-    Example:
-        pack([row(1, 2, 3), row(1, 2, 4, 5)])  # reads 1 2 | 1 2 4: token_ids (1, 2, 4), depths (0, 1, 2)
-    """
+    """Rows as one sequence. Of rows that read 1 2 and 1 2 4 it holds the ids 1 2 4 at the depths 0 1 2."""
 
     token_ids: tuple[int, ...]
     depths: tuple[int, ...]  # position ids
@@ -97,7 +93,11 @@ class _Layout:
 
 
 def common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
-    """Length of the common prefix, by halving: slices compare faster than a loop over tokens."""
+    """Length of the common prefix, by halving: slices compare faster than a loop over tokens.
+
+    Example:
+        common((7, 8, 9), (7, 8, 4, 1))  # 2
+    """
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2

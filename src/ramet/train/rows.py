@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
 
-from ramet.errors import ConfigError, RametError
+from ramet.errors import TrainError
 from ramet.types import Node, Piece, Tree
 
 
@@ -37,12 +37,12 @@ class Row:
         logprobs = self.token_ids if self.logprobs is None else self.logprobs
         sizes = {len(self.token_ids), len(self.mask), len(logprobs)}
         if len(sizes) > 1:
-            raise RametError(f"{self.name}: token ids, mask and log-probs differ in length: {sorted(sizes)}")
+            raise TrainError(f"{self.name}: token ids, mask and log-probs differ in length: {sorted(sizes)}")
         if self.mask[:1] == (True,):
-            raise RametError(f"{self.name}: its first token cannot be trained: nothing comes before it")
+            raise TrainError(f"{self.name}: its first token cannot be trained: nothing comes before it")
         numbers = (self.advantage, self.weight, *(self.logprobs or ()))
         if not all(map(math.isfinite, numbers)):
-            raise RametError(f"{self.name}: advantage, weight and log-probs must be finite numbers")
+            raise TrainError(f"{self.name}: advantage, weight and log-probs must be finite numbers")
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ def rows_of(tree: Tree, credits: Mapping[int, tuple[float, float]], *, group: st
     nodes = [node for node in tree.nodes if any(piece.sampled and _said(piece) for piece in node.pieces)]
     missing = [node.index for node in nodes if node.index not in credits]
     if missing:
-        raise RametError(f"tree {tree.id!r}: nodes {missing} sampled tokens but got no credit")
+        raise TrainError(f"tree {tree.id!r}: nodes {missing} sampled tokens but got no credit")
     return [_row(tree, node, *credits[node.index], group=group) for node in nodes]
 
 
@@ -84,7 +84,7 @@ def _said(piece: Piece) -> bool:
 
 def _row(tree: Tree, node: Node, advantage: float, weight: float, *, group: str) -> Row:
     if any(piece.text and not piece.token_ids for piece in node.pieces):
-        raise ConfigError(
+        raise TrainError(
             f"tree {tree.id!r}, node {node.index}: no token ids were recorded. "
             "Trees of an engine that only takes text can run, but not train"
         )
@@ -112,7 +112,7 @@ def _logprobs(tree: Tree, node: Node) -> tuple[float, ...] | None:
         return None
     for piece in sampled:
         if len(piece.logprobs) != len(piece.token_ids):
-            raise RametError(
+            raise TrainError(
                 f"tree {tree.id!r}, node {node.index}: {len(piece.token_ids)} sampled tokens, "
                 f"{len(piece.logprobs)} log-probs"
             )
