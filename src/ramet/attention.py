@@ -49,6 +49,11 @@ def using(plan: Plan) -> Iterator[None]:
         _active.plan = outer
 
 
+def current() -> Plan | None:
+    """The plan in force in this thread. What is computed again later, in another thread, needs it again."""
+    return _active.plan
+
+
 def attach(model: PreTrainedModel) -> None:
     """Make `model` ask us for attention; without a plan in force it computes what it always did.
 

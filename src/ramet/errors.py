@@ -6,6 +6,7 @@ RametError
 │   ├── EngineBusy         it may work in a moment: engines retry it themselves
 │   └── EngineInterrupted  it broke off in the middle: the node pays for what it saw, and tries again
 ├── StoreError        a run directory that cannot be read  -> one line, exit code 2
+├── TrainError        trees or numbers no one can learn from -> one line, exit code 2
 └── ModelFault        what the model did wrong: becomes text on its node, never leaves the tree
     ├── BudgetExhausted
     └── MalformedAction
@@ -50,6 +51,10 @@ class EngineInterrupted(EngineError):
 
 class StoreError(RametError):
     """A run directory that cannot be read or written."""
+
+
+class TrainError(RametError):
+    """Trees, rewards or gradients that training cannot go on with. Better to stop than to learn from a zero."""
 
 
 class ModelFault(RametError):

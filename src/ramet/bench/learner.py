@@ -1,0 +1,244 @@
+"""What the learner computes a second: groups that share a prompt, packed into a trie against padded side by side.
+
+The same rows and the same budget of tokens a micro-batch for everybody, after a check that packed and padded agree on
+this device. On a GPU the model has the shape of SmolLM2-135M, elsewhere it is a small one; weights are random.
+
+    python -m ramet.bench.learner --prompts 512 1024 4096
+"""
+
+# pyright: standard
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import gc
+import json
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ramet.train.forward import score
+from ramet.train.gradients import Stats, backward
+from ramet.train.losses import Loss
+from ramet.train.policy import Policy, prepare
+from ramet.train.rows import Row
+
+Facts = dict[str, Any]
+TOLERANCE = 1e-2  # kernels for single precision may round products
+MODES = ("plain", "padded", "packed", "packed, layers again")
+SHAPES: dict[str, dict[str, Any]] = {
+    "135m": {
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+    },
+    "5m": {
+        "vocab_size": 4096,
+        "hidden_size": 256,
+        "intermediate_size": 768,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+    },
+}
+
+
+def make_model(shape: str, device: torch.device, dtype: torch.dtype) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(**SHAPES[shape], max_position_embeddings=16384, tie_word_embeddings=True)
+    return LlamaForCausalLM(config).to(device, dtype)  # pyright: ignore[reportArgumentType] (one of its overloads)
+
+
+def make_rows(*, prompt: int, answer: int, group: int, num_groups: int, vocabulary: int) -> list[Row]:
+    """Groups whose rows share their prompt; answers of half to the whole of `answer` tokens are trained."""
+    dice = random.Random(prompt)
+    rows: list[Row] = []
+    for task in range(num_groups):
+        shared = tuple(dice.randrange(vocabulary) for _ in range(prompt))
+        for member in range(group):
+            said = tuple(dice.randrange(vocabulary) for _ in range(dice.randint(answer // 2, answer)))
+            rows.append(
+                Row(
+                    token_ids=shared + said,
+                    mask=(False,) * prompt + (True,) * len(said),
+                    logprobs=None,
+                    advantage=dice.uniform(-1, 1),
+                    tree_id=f"{task}.{member}",
+                    group=str(task),
+                )
+            )
+    return rows
+
+
+def make_policy(mode: str, model: LlamaForCausalLM) -> Policy:
+    """`plain` is what a first loop does: pad, and keep all logits."""
+    policy = prepare(
+        copy.deepcopy(model), packed=mode.startswith("packed"), checkpointing=mode == "packed, layers again"
+    )
+    return dataclasses.replace(policy, head=None) if mode == "plain" else policy
+
+
+def check(device: torch.device) -> Facts:
+    """Packed against padded in single precision on this device. Speeds of something else are not worth printing."""
+    model = make_model("5m", device, torch.float32)
+    rows = make_rows(prompt=200, answer=120, group=3, num_groups=3, vocabulary=SHAPES["5m"]["vocab_size"])
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for mode in ("padded", "packed", "packed, layers again"):
+        policy = make_policy(mode, model)
+        step(policy, rows, tokens=4096)
+        slopes = torch.cat([parameter.grad.flatten() for parameter in policy.trained if parameter.grad is not None])
+        with torch.no_grad():
+            found.append((score(policy, rows).logprobs, slopes))
+    values = max(float((found[0][0] - other[0]).abs().max()) for other in found[1:])
+    slopes = max(float((found[0][1] - other[1]).norm() / found[0][1].norm()) for other in found[1:])
+    if values > TOLERANCE or slopes > TOLERANCE:
+        raise AssertionError(f"packed and padded differ: log-probs by {values:.1e}, gradients by {slopes:.1e}")
+    return {"logprobs": values, "gradients": slopes}
+
+
+def measure(mode: str, model: LlamaForCausalLM, rows: Sequence[Row], *, tokens: int, repeat: int) -> Facts:
+    """Best of `repeat` steps after a first one that is not counted."""
+    policy = make_policy(mode, model)
+    step(policy, rows, tokens=tokens)
+    reset_peak(policy.device)
+    best, stats = min((step(policy, rows, tokens=tokens) for _ in range(repeat)), key=lambda done: done[0])
+    return {
+        "mode": mode,
+        "rows": stats.num_rows,
+        "batches": stats.num_batches,
+        "seconds": best,
+        "row_tokens_per_s": stats.num_tokens / best,
+        "read_tokens_per_s": stats.num_read / best,
+        "trained_tokens_per_s": stats.num_trained / best,
+        "peak_gib": peak_gib(policy.device),
+    }
+
+
+def step(policy: Policy, rows: Sequence[Row], *, tokens: int) -> tuple[float, Stats]:
+    """Seconds and numbers of all gradients of one optimiser step."""
+    policy.model.zero_grad(set_to_none=True)
+    began = time.perf_counter()
+    stats = backward(policy, rows, loss=Loss(kind="plain"), tokens=tokens)
+    if policy.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began, stats
+
+
+def reset_peak(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    elif Path("/proc/self/clear_refs").exists():
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_gib(device: torch.device) -> float | None:
+    """The most memory in use since the last reset: of the GPU, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**30
+    status = Path("/proc/self/status")
+    return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**20 if status.exists() else None
+
+
+def bench(
+    *,
+    prompts: Sequence[int] = (512, 1024, 4096),
+    answer: int = 256,
+    group: int = 8,
+    tokens: int = 32768,
+    repeat: int = 3,
+    modes: Sequence[str] = MODES,
+    shape: str | None = None,
+    device: str | None = None,
+    as_json: bool = False,
+) -> None:
+    """Measure every mode on every length of prompt; print one table."""
+    from rich.console import Console
+
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = torch.bfloat16 if place.type == "cuda" else torch.float32
+    shape = shape or ("135m" if place.type == "cuda" else "5m")
+    console = Console(stderr=as_json)
+    results: list[Facts] = []
+    with console.status("checking that packed is padded") as status:
+        agreement = check(place)
+        model = make_model(shape, place, dtype)
+        for prompt in prompts:
+            groups = max(1, round(tokens / (prompt + group * answer * 3 / 4)))  # about one packed micro-batch
+            vocabulary = SHAPES[shape]["vocab_size"]
+            rows = make_rows(prompt=prompt, answer=answer, group=group, num_groups=groups, vocabulary=vocabulary)
+            for mode in modes:
+                status.update(f"measuring {mode}: {len(rows)} rows, prompts of {prompt:,} tokens")
+                results.append(measure(mode, model, rows, tokens=tokens, repeat=repeat) | {"prompt": prompt})
+    title = f"{shape} {dtype} on {place}, groups of {group}, {tokens:,} tokens a micro-batch"
+    if as_json:
+        sys.stdout.write(json.dumps({"title": title, "agreement": agreement, "results": results}, indent=1) + "\n")
+        return
+    console.print(_table(title, results))
+    console.print(
+        f"packed against padded in float32: log-probs within {agreement['logprobs']:.0e}, "
+        f"gradients within {agreement['gradients']:.0e} of their norm"
+    )
+
+
+def _table(title: str, results: Sequence[Facts]) -> Any:
+    from rich.table import Table
+
+    heads = (
+        "prompt",
+        "rows",
+        "mode",
+        "batches",
+        "row tokens/s",
+        "read tokens/s",
+        "trained/s",
+        "times first",
+        "peak GiB",
+    )
+    table = Table(*heads, title=title)
+    first: dict[int, float] = {}
+    for row in results:
+        first.setdefault(row["prompt"], row["seconds"])
+        peak = row["peak_gib"]
+        table.add_row(
+            f"{row['prompt']:,}",
+            str(row["rows"]),
+            row["mode"],
+            str(row["batches"]),
+            f"{row['row_tokens_per_s']:,.0f}",
+            f"{row['read_tokens_per_s']:,.0f}",
+            f"{row['trained_tokens_per_s']:,.0f}",
+            f"{first[row['prompt']] / row['seconds']:.2f}",
+            "" if peak is None else f"{peak:.1f}",
+        )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=int, nargs="+", default=[512, 1024, 4096])
+    parser.add_argument("--answer", type=int, default=256, help="longest answer, in tokens")
+    parser.add_argument("--group", type=int, default=8, help="rows that share a prompt")
+    parser.add_argument("--tokens", type=int, default=32768, help="tokens a micro-batch")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--shape", choices=SHAPES)
+    parser.add_argument("--device")
+    parser.add_argument("--json", dest="as_json", action="store_true")
+    bench(**vars(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Learning from trees: rows, trie packing, log-probs, losses. Nothing here sees text."""

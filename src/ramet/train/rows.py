@@ -1,0 +1,121 @@
+"""From trees to rows: what the learner reads.
+
+A row is one token sequence as the engine saw it, with everything a loss term needs recorded when it was sampled. Every
+sampled token is in exactly one row, so it owns exactly one loss term, however many branches grew from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import compress
+
+from ramet.errors import TrainError
+from ramet.types import Node, Piece, Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One node's tokens, which of them it sampled, and what they earned.
+
+    Example:
+        Row(token_ids=(5, 6, 7), mask=(False, True, True), logprobs=(0.0, -0.7, -0.1), advantage=0.5, tree_id="t1")
+    """
+
+    token_ids: tuple[int, ...]
+    mask: tuple[bool, ...]  # True where the token was sampled and is trained
+    logprobs: tuple[float, ...] | None  # of the policy that sampled, 0 where the mask is False; None: never recorded
+    advantage: float
+    weight: float = 1.0
+    tree_id: str
+    node: int = 0
+    group: str = ""  # trees of one task; data, never a position
+    versions: tuple[int, ...] = ()  # policy versions that sampled it, ascending
+
+    def __post_init__(self) -> None:
+        logprobs = self.token_ids if self.logprobs is None else self.logprobs
+        sizes = {len(self.token_ids), len(self.mask), len(logprobs)}
+        if len(sizes) > 1:
+            raise TrainError(f"{self.name}: token ids, mask and log-probs differ in length: {sorted(sizes)}")
+        if self.mask[:1] == (True,):
+            raise TrainError(f"{self.name}: its first token cannot be trained: nothing comes before it")
+        numbers = (self.advantage, self.weight, *(self.logprobs or ()))
+        if not all(map(math.isfinite, numbers)):
+            raise TrainError(f"{self.name}: advantage, weight and log-probs must be finite numbers")
+
+    @property
+    def name(self) -> str:
+        return f"node {self.node} of tree {self.tree_id!r}"
+
+    @property
+    def trained(self) -> list[int]:
+        """Where the trained tokens are."""
+        return list(compress(range(len(self.mask)), self.mask))
+
+    @property
+    def num_trained(self) -> int:
+        return self.mask.count(True)
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The tokens a model must read to predict the trained ones: all before the last of them."""
+        if True not in self.mask:
+            return ()
+        return self.token_ids[: len(self.mask) - 1 - self.mask[::-1].index(True)]
+
+
+def rows_of(tree: Tree, credits: Mapping[int, tuple[float, float]], *, group: str | None = None) -> list[Row]:
+    """One row per node that sampled anything; `credits` gives each node's advantage and weight by its index.
+
+    Trees of one `group` (the task, if not said otherwise) were played for the same baseline.
+    """
+    group = tree.task.id if group is None else group
+    nodes = [node for node in tree.nodes if any(piece.sampled and _said(piece) for piece in node.pieces)]
+    missing = [node.index for node in nodes if node.index not in credits]
+    if missing:
+        raise TrainError(f"tree {tree.id!r}: nodes {missing} sampled tokens but got no credit")
+    return [_row(tree, node, *credits[node.index], group=group) for node in nodes]
+
+
+def _said(piece: Piece) -> bool:
+    return bool(piece.token_ids or piece.text)
+
+
+def _row(tree: Tree, node: Node, advantage: float, weight: float, *, group: str) -> Row:
+    if any(piece.text and not piece.token_ids for piece in node.pieces):
+        raise TrainError(
+            f"tree {tree.id!r}, node {node.index}: no token ids were recorded. "
+            "Trees of an engine that only takes text can run, but not train"
+        )
+    return Row(
+        token_ids=tuple(node.token_ids),
+        mask=tuple(node.mask),
+        logprobs=_logprobs(tree, node),
+        advantage=advantage,
+        weight=weight,
+        tree_id=tree.id,
+        node=node.index,
+        group=group,
+        versions=_versions(node),
+    )
+
+
+def _versions(node: Node) -> tuple[int, ...]:
+    return tuple(sorted({piece.policy_version for piece in node.pieces if piece.policy_version is not None}))
+
+
+def _logprobs(tree: Tree, node: Node) -> tuple[float, ...] | None:
+    """Log-probs beside the tokens, or None when the engine gave none at all. Some but not all is a broken record."""
+    sampled = [piece for piece in node.pieces if piece.sampled and piece.token_ids]
+    if not any(piece.logprobs for piece in sampled):
+        return None
+    for piece in sampled:
+        if len(piece.logprobs) != len(piece.token_ids):
+            raise TrainError(
+                f"tree {tree.id!r}, node {node.index}: {len(piece.token_ids)} sampled tokens, "
+                f"{len(piece.logprobs)} log-probs"
+            )
+    return tuple(
+        value for piece in node.pieces for value in (piece.logprobs if piece.sampled else (0.0,) * len(piece.token_ids))
+    )

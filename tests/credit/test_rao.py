@@ -1,0 +1,198 @@
+"""Recursive Agent Optimization: the paper's equations, by hand, and credit of children that ran in parallel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from itertools import product
+
+import pytest
+from hypothesis import given
+
+import ramet
+from ramet.credit import Group, group_trees
+from ramet.credit.average import leave_one_out
+from ramet.credit.rao import Rao, depth_weights, local_rewards
+from ramet.rollout import play
+from ramet.tasks.arithmetic import Arithmetic
+from ramet.types import Piece, Prompt, Task
+from tests.agent.scripts import delegate
+from tests.conftest import in_virtual_time
+from tests.credit.trees import batches, column, group, plant, singles
+
+FORKED = group(  # two trees whose roots had two clones and one
+    plant("a", [1.0, 0.0, 1.0], [None, 0, 0]),
+    plant("b", [0.0, 1.0], [None, 0]),
+)
+
+
+def six(values: list[float]) -> list[float]:
+    return [round(value, 6) for value in values]
+
+
+# The paper's equations.
+
+
+def test_a_reward_is_own_success_plus_the_mean_of_the_children_s():
+    assert local_rewards({0: 1.0, 1: 0.0, 2: 1.0}, {0: None, 1: 0, 2: 0}, bonus=0.4) == {0: 1.2, 1: 0.0, 2: 1.0}
+    assert local_rewards({0: 1.0, 1: 1.0, 2: 0.0}, {0: None, 1: 0, 2: 0}, bonus=0.5) == {0: 1.25, 1: 1.0, 2: 0.0}
+
+
+def test_more_children_earn_no_more():
+    few = local_rewards({0: 0.0, 1: 1.0}, {0: None, 1: 0}, bonus=0.4)
+    many = local_rewards(dict.fromkeys(range(6), 1.0) | {0: 0.0}, {0: None} | dict.fromkeys(range(1, 6), 0), bonus=0.4)
+    assert few[0] == many[0] == 0.4
+
+
+def test_bonuses_do_not_pile_up_from_level_to_level():
+    chain = local_rewards({0: 0.0, 1: 0.0, 2: 1.0}, {0: None, 1: 0, 2: 1}, bonus=0.5)
+    assert chain == {0: 0.0, 1: 0.5, 2: 1.0}
+
+
+def test_the_baseline_is_the_mean_of_the_other_roots():
+    assert six(leave_one_out([1.0, 0.0, 0.5, 1.0])) == [0.5, 0.833333, 0.666667, 0.5]
+    credits = Rao().credit([singles(1.0, 0.0, 0.5, 1.0)])
+    assert six(column(credits, "baseline")) == [0.5, 0.833333, 0.666667, 0.5]
+    assert six(column(credits, "advantage")) == [0.5, -0.833333, -0.166667, 0.5]
+
+
+def test_depth_weights_of_the_paper_s_example():
+    weights = depth_weights([0] * 2 + [1] * 4 + [2] * 8)
+    assert six(list(weights.values())) == [2.333333, 1.166667, 0.583333]
+
+
+def test_the_paper_s_example_as_a_batch_of_two_trees():
+    parents = [None, 0, 0, 1, 1, 2, 2]
+    credits = Rao().credit([group(plant("a", [1.0] * 7, parents), plant("b", [0.0] * 7, parents))])
+    weights = column(credits, "weight")
+    assert six(weights[:7]) == [2.333333, 1.166667, 1.166667, 0.583333, 0.583333, 0.583333, 0.583333]
+    assert round(sum(weights), 6) == 14.0
+
+
+def test_every_number_of_a_small_group():
+    credits = Rao(bonus=0.4).credit([FORKED])
+    assert six(column(credits, "reward")) == [1.2, 0.0, 1.0, 0.4, 1.0]
+    assert six(column(credits, "baseline")) == [0.4, 0.4, 0.4, 1.2, 1.2]
+    assert six(column(credits, "advantage")) == [0.8, -0.4, 0.6, -0.8, -0.2]
+    assert six(column(credits, "weight")) == [1.25, 0.833333, 0.833333, 1.25, 0.833333]
+
+
+# The switches.
+
+
+def test_without_a_bonus_children_do_not_enter_their_parent_s_reward():
+    assert six(column(Rao().credit([FORKED]), "reward")) == [1.0, 0.0, 1.0, 0.0, 1.0]
+
+
+def test_sparse_gives_every_node_the_root_s_success():
+    credits = Rao(success="sparse").credit([FORKED])
+    assert column(credits, "reward") == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert column(credits, "advantage") == [1.0, 1.0, 1.0, -1.0, -1.0]
+
+
+def test_a_mean_baseline_includes_the_tree_itself():
+    credits = Rao(bonus=0.4, baseline="mean").credit([FORKED])
+    assert six(column(credits, "baseline")) == [0.8] * 5
+    assert six(column(credits, "advantage")) == [0.4, -0.8, 0.2, -0.4, 0.2]
+
+
+def test_without_a_baseline_the_advantage_is_the_reward_even_in_a_group_of_one():
+    credits = Rao(baseline="none").credit([singles(1.0)])
+    assert column(credits, "advantage") == [1.0]
+
+
+def test_without_depth_weights_all_weigh_the_same():
+    assert column(Rao(depth_weights=False).credit([FORKED]), "weight") == [1.0] * 5
+
+
+# What the equations promise.
+
+
+@given(batches)
+def test_every_depth_has_the_same_total_weight_and_all_add_up_to_the_nodes(batch: list[Group]):
+    credits = Rao().credit(batch)
+    totals: Counter[int] = Counter()
+    spoken = 0
+    for one in batch:
+        for tree in one.trees:
+            for node in tree.nodes:
+                totals[node.depth] += credits[tree.id, node.index].weight  # pyright: ignore[reportArgumentType]
+                spoken += any(piece.sampled and piece.token_ids for piece in node.pieces)
+    assert sum(totals.values()) == pytest.approx(spoken)
+    assert list(totals.values()) == pytest.approx([spoken / len(totals)] * len(totals))
+
+
+def test_weights_count_only_nodes_that_enter_the_update():
+    oak = plant("oak", [1.0, 0.0, 1.0], [None, 0, 0])
+    oak.nodes[1].pieces = [Piece(sampled=False, text="a prompt")]
+    credits = Rao().credit([group(oak, plant("elm", [0.0, 1.0], [None, 0]))])
+    assert column(credits, "weight") == [1.0, 0.0, 1.0, 1.0, 1.0]
+
+
+def test_a_child_that_never_spoke_still_counts_among_its_parent_s_children():
+    oak = plant("oak", [1.0, 0.0, 1.0], [None, 0, 0])
+    oak.nodes[1].pieces = []
+    assert Rao(bonus=0.4).credit([group(oak, plant("elm", [0.0]))])["oak", 0].reward == 1.2
+
+
+@given(batches)
+def test_all_nodes_of_a_tree_share_one_baseline_made_of_other_trees(batch: list[Group]):
+    credits = Rao(bonus=0.4).credit(batch)
+    for one in batch:
+        roots = {tree.id: credits[tree.id, 0].reward for tree in one.trees}
+        for tree in one.trees:
+            others = [reward for name, reward in roots.items() if name != tree.id]
+            for node in tree.nodes:
+                credit = credits[tree.id, node.index]
+                assert credit.baseline == pytest.approx(sum(others) / len(others))
+                assert credit.advantage == credit.reward - credit.baseline
+
+
+def test_the_leave_one_out_baseline_leaves_the_gradient_unbiased_and_the_mean_shrinks_it():
+    """All outcomes of three one-node trees: succeed with chance p; the gradient of p's logit is E[A (outcome - p)]."""
+    p = 0.3
+
+    def gradient(rule: Rao) -> float:
+        total = 0.0
+        for outcome in product([0.0, 1.0], repeat=3):
+            chance = p ** sum(outcome) * (1 - p) ** (3 - sum(outcome))
+            advantages = column(rule.credit([singles(*outcome)]), "advantage")
+            total += chance * sum(a * (won - p) for a, won in zip(advantages, outcome, strict=True)) / 3
+        return total
+
+    truth = p * (1 - p)
+    assert gradient(Rao(baseline="none")) == pytest.approx(truth)
+    assert gradient(Rao()) == pytest.approx(truth)
+    assert gradient(Rao(baseline="mean")) == pytest.approx(truth * 2 / 3)
+
+
+# Children that really run in parallel.
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reward"),
+    [
+        (("6", 1.0), ("wrong", 2.0), 1.2),
+        (("wrong", 1.0), ("9", 2.0), 1.2),
+        (("6", 9.0), ("9", 1.0), 1.4),
+        (("wrong", 9.0), ("9", 1.0), 1.2),
+        (("wrong", 1.0), ("wrong", 1.0), 1.0),
+    ],
+)
+def test_parallel_children_are_credited_by_id_whoever_ends_first(
+    first: tuple[str, float], second: tuple[str, float], reward: float
+):
+    def script(prompt: Prompt) -> str | ramet.Reply:
+        if prompt.depth:
+            text, seconds = first if "2*3" in prompt.goal else second
+            return ramet.Reply(text=f"Answer: {text}", seconds=seconds)
+        return delegate("Compute 2*3", "Compute 4+5") if prompt.turn == 0 else "Answer: 15"
+
+    task = Task(id="arithmetic:test/0", question="Compute 2*3+(4+5)", reference=15)
+    engine = ramet.ScriptedEngine(script)
+    trees = [in_virtual_time(partial(play, Arithmetic(), task, engine=engine)) for _ in range(2)]
+    credits = Rao(bonus=0.4).credit(group_trees(trees))
+    for tree in trees:
+        assert credits[tree.id, 0].reward == pytest.approx(reward)
+        assert credits[tree.id, 1].reward == (first[0] == "6")
+        assert credits[tree.id, 2].reward == (second[0] == "9")

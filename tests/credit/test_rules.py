@@ -1,0 +1,265 @@
+"""What holds for every rule: one credit a node, by id, or a clear word about what is wrong."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramet.credit import RULES, Group, Rule, find, group_trees, load
+from ramet.credit.average import leave_one_out, mean, scaled, spread
+from ramet.credit.broadcast import Broadcast
+from ramet.credit.rao import Rao
+from ramet.credit.selfcest import Selfcest
+from ramet.errors import ConfigError, TrainError
+from ramet.types import Piece, Task, Turn
+from tests.credit.trees import batches, column, group, plant, singles
+
+rules = st.sampled_from(
+    [
+        Rao(bonus=0.4),
+        Rao(success="sparse", depth_weights=False),
+        Rao(baseline="mean"),
+        Selfcest(),
+        Selfcest(clone_weight="ratio", clone_share=0.4, floor=0.0, length_cap=0.5),
+        Selfcest(baseline="difference"),
+        Selfcest(baseline="counterfactual", normalise=False),
+        Broadcast(),
+        Broadcast(baseline="leave_one_out", normalise=True),
+    ]
+)
+every_rule = pytest.mark.parametrize("rule", [load(name) for name in RULES], ids=list(RULES))
+
+
+# Names and knobs.
+
+
+def test_rules_are_found_by_name():
+    assert [find(name) for name in ("rao", "selfcest", "broadcast")] == [Rao, Selfcest, Broadcast]
+    assert load("rao", {"bonus": 0.4, "success": "dense"}) == Rao(bonus=0.4)
+
+
+def test_a_wrong_name_is_told_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown credit rule 'roa': did you mean rao\?"):
+        find("roa")
+    with pytest.raises(ConfigError, match=r"\(accepted are rao, selfcest, broadcast\)"):
+        find("xyzzy")
+
+
+def test_a_wrong_knob_is_told_the_nearest():
+    with pytest.raises(ConfigError, match=r"'rao\.bonsu': did you mean rao\.bonus"):
+        load("rao", {"bonsu": 0.4})
+    with pytest.raises(ConfigError, match=r"rao\.baseline: input should be"):
+        load("rao", {"baseline": "loo"})
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "message"),
+    [
+        ("rao", {"bonus": -0.1}, r"rao\.bonus is a number from 0 up"),
+        ("rao", {"bonus": math.nan}, r"rao\.bonus is a number from 0 up"),
+        ("rao", {"bonus": math.inf}, r"rao\.bonus is a number from 0 up"),
+        ("selfcest", {"epsilon": math.inf}, r"selfcest\.epsilon is a number from 0 up"),
+        ("rao", {"bonus": 0.4, "success": "sparse"}, "rao.bonus needs rao.success = dense"),
+        ("selfcest", {"repair_cost": -1}, r"selfcest\.repair_cost is a number from 0 up"),
+        ("selfcest", {"floor": math.nan}, r"selfcest\.floor"),
+        ("selfcest", {"root_scale": 0}, "above 0"),
+        ("broadcast", {"epsilon": math.inf}, r"broadcast\.epsilon is a number from 0 up"),
+    ],
+)
+def test_knobs_that_make_no_sense_are_refused(name: str, knobs: dict[str, float], message: str):
+    with pytest.raises(ConfigError, match=message):
+        load(name, knobs)
+
+
+# Averages.
+
+
+def test_averages_of_equal_numbers_are_that_number_exactly():
+    assert sum([0.1] * 3) / 3 != 0.1
+    assert mean([0.1] * 3) == 0.1
+    assert leave_one_out([0.1] * 4) == [0.1] * 4
+    assert spread([0.1] * 4) == 0.0
+
+
+def test_a_standard_deviation_divides_by_one_less():
+    assert spread([1.0, 0.0, 0.0, 0.0]) == 0.5
+    assert scaled(0.75, 0.5, epsilon=0.0) == 1.5
+    assert scaled(0.0, 0.0, epsilon=0.0) == 0.0
+
+
+# One credit a node, whatever the order.
+
+
+@given(batches, rules)
+def test_every_node_has_one_finite_credit(batch: list[Group], rule: Rule):
+    credits = rule.credit(batch)
+    nodes = [(tree.id, node.index) for one in batch for tree in one.trees for node in tree.nodes]
+    assert list(credits.by_node) == nodes
+    assert all(math.isfinite(credit.weight * credit.advantage) for credit in credits.by_node.values())
+    assert (credits.summary.groups, credits.summary.nodes) == (len(batch), len(nodes))
+    assert credits.summary.trees == sum(len(one.trees) for one in batch)
+
+
+@given(batches, rules, st.randoms(use_true_random=False))
+def test_order_of_groups_trees_and_nodes_changes_no_number(batch: list[Group], rule: Rule, dice: random.Random):
+    before = rule.credit(batch)
+    shuffled: list[Group] = []
+    for one in dice.sample(batch, len(batch)):
+        mixed = [replace(tree, nodes=dice.sample(tree.nodes, len(tree.nodes))) for tree in one.trees]
+        shuffled.append(replace(one, trees=tuple(dice.sample(mixed, len(mixed)))))
+    after = rule.credit(shuffled)
+    assert after.by_node == before.by_node
+    assert set(after.summary.flat) == set(before.summary.flat)
+
+
+@given(batches, rules)
+def test_crediting_changes_no_tree(batch: list[Group], rule: Rule):
+    before = repr(batch)
+    rule.credit(batch)
+    assert repr(batch) == before
+
+
+@every_rule
+def test_an_empty_batch_is_an_empty_answer(rule: Rule):
+    credits = rule.credit([])
+    assert not credits.by_node
+    assert credits.summary.reward is None
+
+
+# Groups.
+
+
+def test_trees_are_grouped_by_their_task_and_by_a_finer_key_where_given():
+    trees = [plant(name, [1.0], task=task) for name, task in [("a", "x"), ("b", "y"), ("c", "x")]]
+    assert [(one.key, [tree.id for tree in one.trees]) for one in group_trees(trees)] == [
+        ("x", ["a", "c"]),
+        ("y", ["b"]),
+    ]
+    finer = group_trees(trees, key=lambda tree: f"{tree.task.id} with {tree.budget.tokens} tokens")
+    assert [len(one.trees) for one in finer] == [2, 1]
+
+
+@every_rule
+def test_a_group_of_one_is_refused_by_name(rule: Rule):
+    with pytest.raises(TrainError, match=r"group sums/1: 1 tree\(s\), where 2 or more are needed"):
+        rule.credit([singles(1.0)])
+
+
+@every_rule
+def test_a_group_without_trees_is_refused(rule: Rule):
+    with pytest.raises(TrainError, match=r"group none: 0 tree\(s\)"):
+        rule.credit([Group(key="none", trees=())])
+
+
+@every_rule
+def test_a_group_that_mixes_tasks_is_refused(rule: Rule):
+    mixed = Group(key="g", trees=(plant("a", [1.0], task="x"), plant("b", [0.0], task="y")))
+    with pytest.raises(TrainError, match=r"group g: it mixes 2 tasks \(x, y\)"):
+        rule.credit([mixed])
+
+
+@every_rule
+def test_two_questions_under_one_task_id_are_two_tasks(rule: Rule):
+    other = replace(plant("b", [0.0]), task=Task(question="2+2", id="sums/1"))
+    with pytest.raises(TrainError, match="mixes 2 tasks"):
+        rule.credit([group(plant("a", [1.0]), other)])
+
+
+@every_rule
+def test_a_group_where_all_are_equal_teaches_nothing_and_is_counted(rule: Rule):
+    credits = rule.credit([singles(0.1, 0.1, 0.1), singles(1.0, 0.0, task="sums/2")])
+    assert column(credits, "advantage")[:3] == [0.0, 0.0, 0.0]
+    assert any(column(credits, "advantage")[3:])
+    assert credits.summary.flat == ("sums/1",)
+    assert not credits.summary.without_signal
+    assert rule.credit([singles(1.0, 1.0)]).summary.without_signal
+
+
+def test_the_summary_has_the_mean_reward_of_the_roots():
+    assert Rao().credit([singles(1.0, 0.0, 0.5)]).summary.reward == 0.5
+
+
+def test_a_tree_s_advantages_and_weights_are_had_by_node_index():
+    oak = plant("oak", [1.0, 0.0], [None, 0])
+    credits = Rao().credit([group(oak, plant("elm", [0.0, 0.0], [None, 0]))])
+    assert credits.of(oak) == {0: (1.0, 1.0), 1: (0.0, 1.0)}
+
+
+# What is wrong is named.
+
+
+@every_rule
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_a_score_that_is_not_finite_is_named_with_its_tree_and_node(rule: Rule, score: float):
+    bad = plant("oak", [1.0, score], [None, 0])
+    with pytest.raises(TrainError, match=rf"tree oak, node 1: its score is {score}"):
+        rule.credit([group(plant("elm", [1.0]), bad)])
+
+
+@every_rule
+def test_a_root_without_a_verdict_is_named(rule: Rule):
+    with pytest.raises(TrainError, match=r"tree oak, node 0: no verdict, and \w+ needs one at every"):
+        rule.credit([group(plant("elm", [1.0]), plant("oak", [None]))])
+
+
+def test_a_child_without_a_verdict_is_named_by_the_rule_that_needs_it_and_no_other():
+    batch = [group(plant("elm", [1.0]), plant("oak", [0.0, None], [None, 0]))]
+    with pytest.raises(TrainError, match=r"tree oak, node 1: no verdict, and rao needs one at every node"):
+        Rao().credit(batch)
+    for rule in (Rao(success="sparse"), Selfcest(), Broadcast()):
+        assert rule.credit(batch).summary.nodes == 3
+
+
+def test_a_number_that_overflows_is_named():
+    huge = [group(plant("elm", [0.0]), plant("oak", [1e308, 1e308], [None, 0]))]
+    with pytest.raises(TrainError, match="tree oak, node 0: its reward is inf"):
+        Rao(bonus=10.0).credit(huge)
+
+
+@every_rule
+def test_a_tree_that_is_there_twice_is_refused(rule: Rule):
+    with pytest.raises(TrainError, match="tree oak is there twice"):
+        rule.credit([group(plant("oak", [1.0]), plant("oak", [0.0]))])
+
+
+@every_rule
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tree: tree.nodes.clear(), "tree oak: node 0, and no other, is without a parent"),
+        (lambda tree: tree.nodes.pop(1), "not numbered 0 to 1"),
+        (lambda tree: setattr(tree.nodes[2], "index", 1), "not numbered 0 to 2"),
+        (lambda tree: setattr(tree.nodes[2], "parent", None), "node 0, and no other"),
+        (lambda tree: setattr(tree.nodes[2], "parent", 7), r"node 2: its parent 7 is not a node that was there"),
+        (lambda tree: setattr(tree.nodes[1], "parent", 2), r"node 1: its parent 2 is not a node that was there"),
+        (lambda tree: setattr(tree.nodes[2], "depth", 2), r"node 2: it is at depth 2"),
+    ],
+)
+def test_a_tree_whose_links_are_broken_is_refused(rule: Rule, change: object, message: str):
+    broken = plant("oak", [1.0, 1.0, 0.0], [None, 0, 0])
+    change(broken)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TrainError, match=message):
+        rule.credit([group(plant("elm", [1.0]), broken)])
+
+
+# Nodes that never spoke.
+
+
+@every_rule
+def test_a_node_that_was_cancelled_before_its_first_word_has_no_weight(rule: Rule):
+    oak = plant("oak", [1.0, 0.0, 1.0], [None, 0, 0])
+    oak.nodes[1].pieces = [Piece(sampled=False, text="a prompt")]
+    credits = rule.credit([group(oak, plant("elm", [0.0]))])
+    assert credits["oak", 1].weight == 0.0
+    assert credits["oak", 2].weight > 0.0
+
+
+def test_turns_that_name_their_children_are_believed():
+    oak = plant("oak", [1.0, 0.0], [None, 0])
+    oak.nodes[0].turns = [Turn(tokens=2, finish="stop", started_s=0.0, sampled_s=0.0, children=[1])]
+    assert Rao().credit([group(oak, plant("elm", [0.0]))]).summary.nodes == 3
