@@ -117,7 +117,7 @@ def test_weights_change_between_steps_and_not_during_one() -> None:
         seen: list[bool] = []
 
         def trainer() -> None:
-            while not done.is_set():
+            while not done.wait(0.02):
                 with engine.updating():
                     seen.append(engine._resting)
 
@@ -127,6 +127,7 @@ def test_weights_change_between_steps_and_not_during_one() -> None:
         done.set()
         thread.join()
         assert all(len(answer.token_ids) == 40 for answer in answers)
+        assert seen
         assert all(seen)
         assert engine.policy_version == len(seen)
 
