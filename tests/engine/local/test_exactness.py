@@ -69,6 +69,15 @@ def test_log_probs_after_top_k_and_top_p_are_those_of_what_was_left() -> None:
             assert said == pytest.approx(float((probs[place] / probs[:kept].sum()).log()), abs=1e-4)
 
 
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-4), (torch.bfloat16, 0.5)])
+def test_a_model_in_another_number_format_keeps_its_cache_in_it(dtype: torch.dtype, near: float) -> None:
+    model, prompts = make().to(dtype), texts(8)
+    with LocalEngine(model, max_batch=8) as engine:
+        answers = ask(engine, prompts)
+        assert engine.runner.pool.dtype == dtype
+    assert farthest(model, prompts, answers) < near
+
+
 def test_a_cache_far_too_small_changes_no_token_and_no_log_prob() -> None:
     model, prompts = make(), texts(30)
     roomy, tight = (

@@ -50,12 +50,13 @@ class CpuRunner:
         pages: int,
         page_size: int,
         max_batch: int,
+        dtype: torch.dtype = torch.float32,
         threads: int | None = None,
     ) -> None:
         self.decoder = decoder
         self.threads = threads
         self.size = page_size
-        self.pool = torch.zeros(shape.layers, 2, pages, shape.kv_heads, page_size, shape.head_dim)
+        self.pool = torch.zeros(shape.layers, 2, pages, shape.kv_heads, page_size, shape.head_dim, dtype=dtype)
         self.shelves = Shelves(shape, self.pool)
         self.last = torch.zeros(max_batch, dtype=torch.long)
 
@@ -113,7 +114,7 @@ class Shelf:
 
     def __init__(self, shape: Shape, pool: Tensor, *, length: int) -> None:
         self.length = length
-        self.keys = self.values = torch.empty(shape.layers, 0, shape.kv_heads, length, shape.head_dim)
+        self.keys = self.values = pool.new_empty(shape.layers, 0, shape.kv_heads, length, shape.head_dim)
         self._pool = pool
         self._owners: list[tuple[Request, int] | None] = []
 
@@ -143,7 +144,7 @@ class Shelf:
 
     def _resize(self, rows: int, *, keep: int) -> None:
         layers, _, *rest = self.keys.shape
-        keys, values = torch.zeros(layers, rows, *rest), torch.zeros(layers, rows, *rest)
+        keys, values = (self._pool.new_zeros(layers, rows, *rest) for _ in range(2))
         keys[:, :keep], values[:, :keep] = self.keys[:, :keep], self.values[:, :keep]
         self.keys, self.values = keys, values
         self._owners = [*self._owners[:keep], *[None] * (rows - keep)]

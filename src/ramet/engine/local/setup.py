@@ -39,9 +39,12 @@ def make_runner(model: PreTrainedModel, shape: Shape, *, pages: int, max_batch: 
             from ramet.engine.local.cuda import CudaRunner
 
             return CudaRunner(model, shape, pages=pages, page_size=PAGE, max_batch=max_batch, window=window)
+        if model.device.type != "cpu":
+            raise ConfigError(f"models run on cpu or cuda; this one is on {model.device.type}")
         decoder = Folded(model) if foldable(model) else Plain(model)
         threads = 1 if model.num_parameters() < SMALL else None
-        return CpuRunner(decoder, shape, pages=pages, page_size=PAGE, max_batch=max_batch, threads=threads)
+        sizes = {"pages": pages, "page_size": PAGE, "max_batch": max_batch, "threads": threads}
+        return CpuRunner(decoder, shape, dtype=model.dtype, **sizes)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
             needed = pages * PAGE * shape.token_bytes(model.dtype) / 2**30
