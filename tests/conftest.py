@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
+# Threads that wait for each other make tiny models many times slower on a busy machine. Read when torch is imported,
+# here and in every process that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar

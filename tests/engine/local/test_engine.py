@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 
@@ -234,11 +235,45 @@ def test_closing_ends_what_is_under_way_with_a_clear_error() -> None:
 
     engine = LocalEngine(make())
     anyio.run(main)
-    with pytest.raises(EngineError, match="has been closed"):
+    with pytest.raises(EngineError, match="the engine was closed"):
         anyio.run(lambda: engine.sample(prompt(), max_tokens=4))
 
 
+def test_requests_that_come_and_go_at_any_moment_leave_nothing_behind() -> None:
+    async def main() -> int:
+        rng, whole = random.Random(1), 0
+
+        async def one() -> None:
+            nonlocal whole
+            with anyio.move_on_after(rng.choice([0.0, 0.01, 0.05, 9.0])):
+                await engine.sample(prompt(rng.randrange(9), 2), max_tokens=rng.randrange(1, 30), stop_tokens=())
+                whole += 1
+
+        async with anyio.create_task_group() as group:
+            for _ in range(150):
+                group.start_soon(one)
+                await anyio.sleep(rng.choice([0.0, 0.0, 0.003]))
+        await until(lambda: not (engine._scheduler.running or engine._scheduler.waiting or engine._waiters))
+        return whole
+
+    with LocalEngine(make(), max_batch=8) as engine:
+        assert 0 < anyio.run(main) < 150
+        cache = engine._scheduler.cache
+        assert cache.available == cache.total
+
+
 # Trouble.
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # its trace is not hidden
+def test_a_step_that_fails_for_good_says_why_to_all_and_to_those_who_come_later() -> None:
+    async def main() -> None:
+        for _ in range(2):
+            with pytest.raises(EngineError, match="the engine failed: the bits have gone"):
+                await engine.sample(prompt(), max_tokens=4)
+
+    engine, _ = cramped(broken=True)
+    anyio.run(main)
 
 
 @pytest.mark.parametrize(
@@ -277,8 +312,11 @@ class Cramped(CpuRunner):
 
     room = 10_000
     hopeless = 0
+    broken = False
 
     def launch(self, step: Step) -> Results:
+        if self.broken:
+            raise ValueError("the bits have gone")
         tokens = len(step.decodes) + sum(chunk.end - chunk.start for chunk in step.chunks)
         if tokens > self.room or self.hopeless:
             self.hopeless = max(0, self.hopeless - 1)

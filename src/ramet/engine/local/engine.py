@@ -85,7 +85,7 @@ class LocalEngine:
         self._changed = threading.Condition()
         self._holds = 0
         self._resting = True
-        self._closed = False
+        self._over: str | None = None  # why no more requests are taken
         self._thread: threading.Thread | None = None
         self._seeds = random.Random()
 
@@ -120,12 +120,13 @@ class LocalEngine:
         )
         request = Request(ids=ids, sampling=sampling, node_id=prompt.node_id, meter=meter or Meter())
         request.deliver = self._finished.append
-        waiter = Waiter(current_loop(), anyio.Event())
-        self._tell(lambda: self._scheduler.submit(request), waiter, request)
+        waiter = Waiter(current_loop(lockstep=self.lockstep), anyio.Event())
+        self._submit(request, waiter)
         try:
             await waiter.event.wait()
         finally:
-            request.cancelled = not waiter.event.is_set()
+            if not waiter.event.is_set():
+                self._cancel(request)
         if request.error is not None:
             raise EngineError(request.error)
         return self._completion(request)
@@ -133,7 +134,7 @@ class LocalEngine:
     def ended(self, node_id: str) -> None:
         """A node will not come back: what is cached for it goes first when room is short."""
         with self._changed:
-            if self._thread is not None and not self._closed:
+            if self._thread is not None and self._over is None:
                 self._inbox.append(lambda: self._scheduler.ended(node_id))
 
     # For those who train.
@@ -156,14 +157,17 @@ class LocalEngine:
             self._holds += 1
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._resting)
+            self._settle()  # the device must be done with the old weights
         try:
             yield self.model
         finally:
             with self._changed:
-                self._scheduler.renew(self._scheduler.version + 1)
-                self.runner.refresh()
-                self._holds -= 1
-                self._changed.notify_all()
+                try:
+                    self._scheduler.renew(self._scheduler.version + 1)
+                    self.runner.refresh()
+                finally:
+                    self._holds -= 1
+                    self._changed.notify_all()
 
     def publish(self) -> int:
         """Say that the weights have changed; returns the number of the new version."""
@@ -174,7 +178,7 @@ class LocalEngine:
     def close(self) -> None:
         """End the thread. Requests under way fail; the model stays usable."""
         with self._changed:
-            self._closed = True
+            self._over = self._over or "the engine was closed"
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
@@ -213,18 +217,23 @@ class LocalEngine:
             policy_version=request.version,
         )
 
-    def _tell(self, action: Callable[[], None], waiter: Waiter | None = None, request: Request | None = None) -> None:
-        """Have the thread do something before its next step; start it when there is none."""
+    def _submit(self, request: Request, waiter: Waiter) -> None:
+        """Hand a request to the thread; start one when there is none."""
         with self._changed:
-            if self._closed:
-                raise EngineError("this engine has been closed")
-            self._inbox.append(action)
-            if waiter is not None and request is not None:
-                self._waiters[request] = waiter
+            if self._over is not None:
+                raise EngineError(self._over)
+            self._inbox.append(lambda: self._scheduler.submit(request))
+            self._waiters[request] = waiter
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="ramet-engine", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+
+    def _cancel(self, request: Request) -> None:
+        """Nobody waits for this any more: its place is free from the next step on."""
+        with self._changed:
+            request.cancelled = True
+            self._waiters.pop(request, None)
 
     # The thread.
 
@@ -244,11 +253,11 @@ class LocalEngine:
             self._changed.notify_all()
             while True:
                 ready = self._changed.wait_for(
-                    lambda: self._closed or (self._holds == 0 and self._has_work()),
+                    lambda: self._over is not None or (self._holds == 0 and self._has_work()),
                     timeout=None if self._holds else IDLE_S,
                 )
-                if self._closed:
-                    self._give_up("the engine was closed")
+                if self._over is not None:
+                    self._give_up(self._over)
                     return False
                 if not ready:
                     if not self._has_work():
@@ -272,7 +281,7 @@ class LocalEngine:
 
     def _everybody_waits(self) -> bool:
         """Let every event loop that asks us run until it has nothing left to do. False: look again, things changed."""
-        loops = {waiter.loop for waiter in self._waiters.values()}
+        loops = self._loops()
         quiet: set[Loop] = set()
 
         def arrived(loop: Loop) -> None:
@@ -283,8 +292,8 @@ class LocalEngine:
         for loop in loops:
             if not loop.when_quiet(lambda loop=loop: arrived(loop)):
                 self._forget(loop)
-        self._changed.wait_for(lambda: self._closed or self._holds or quiet >= loops & self._loops())
-        return not (self._closed or self._holds or self._inbox)
+        self._changed.wait_for(lambda: self._over or self._holds or quiet >= loops & self._loops())
+        return not (self._over or self._holds or self._inbox)
 
     def _loops(self) -> set[Loop]:
         return {waiter.loop for waiter in self._waiters.values()}
@@ -338,7 +347,7 @@ class LocalEngine:
 
     def _send(self) -> None:
         """Wake those whose requests have ended."""
-        if not self._finished and not any(request.cancelled for request in self._waiters):
+        if not self._finished:
             return
         with self._changed:
             finished, self._finished[:] = list(self._finished), []
@@ -347,8 +356,6 @@ class LocalEngine:
                 waiter = self._waiters.pop(request, None)
                 if waiter is not None:
                     events.setdefault(waiter.loop, []).append(waiter.event)
-            for request in [request for request in self._waiters if request.cancelled]:
-                del self._waiters[request]
             for loop, woken in events.items():
                 if not loop.post(lambda woken=woken: [event.set() for event in woken]):
                     self._forget(loop)
@@ -357,7 +364,7 @@ class LocalEngine:
 
     def _give_up(self, reason: str) -> None:
         with self._changed:
-            self._closed = self._resting = True
+            self._over, self._resting = reason, True
             self._inbox.clear()
             for request, waiter in self._waiters.items():
                 request.error = reason

@@ -44,8 +44,6 @@ class AsyncioLoop:
 
     def when_quiet(self, action: Callable[[], object]) -> bool:
         loop: Any = self._loop
-        if not hasattr(loop, "_ready"):
-            raise ConfigError(f"lockstep needs asyncio's own event loop or trio, not {type(loop).__name__}")
 
         def look() -> None:
             if loop._ready:  # others have something to do first
@@ -85,10 +83,14 @@ class TrioLoop:
         return self.post(lambda: trio.lowlevel.spawn_system_task(look))
 
 
-def current_loop() -> Loop:
-    """The one we are in."""
+def current_loop(*, lockstep: bool) -> Loop:
+    """The one we are in. With `lockstep` it must be able to tell when it is quiet."""
     if sniffio.current_async_library() == "trio":
         import trio
 
         return TrioLoop(trio.lowlevel.current_trio_token())
-    return cast(Loop, AsyncioLoop(asyncio.get_running_loop()))
+    loop = asyncio.get_running_loop()
+    if lockstep and not hasattr(loop, "_ready"):
+        kind = type(loop).__module__
+        raise ConfigError(f"lockstep needs trio or asyncio's own event loop, not {kind}: give lockstep=False")
+    return cast(Loop, AsyncioLoop(loop))
