@@ -265,12 +265,12 @@ def test_requests_that_come_and_go_at_any_moment_leave_nothing_behind() -> None:
 # Trouble.
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # its trace is not hidden
 def test_a_step_that_fails_for_good_says_why_to_all_and_to_those_who_come_later() -> None:
     async def main() -> None:
         for _ in range(2):
-            with pytest.raises(EngineError, match="the engine failed: the bits have gone"):
+            with pytest.raises(EngineError, match="the engine failed: the bits have gone") as caught:
                 await engine.sample(prompt(), max_tokens=4)
+            assert isinstance(caught.value.__cause__, ValueError)  # with the trace of where it happened
 
     engine, _ = cramped(broken=True)
     anyio.run(main)

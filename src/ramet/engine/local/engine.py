@@ -86,6 +86,7 @@ class LocalEngine:
         self._holds = 0
         self._resting = True
         self._over: str | None = None  # why no more requests are taken
+        self._fault: BaseException | None = None  # what ended the thread
         self._thread: threading.Thread | None = None
         self._seeds = random.Random()
 
@@ -128,7 +129,7 @@ class LocalEngine:
             if not waiter.event.is_set():
                 self._cancel(request)
         if request.error is not None:
-            raise EngineError(request.error)
+            raise EngineError(request.error) from self._fault
         return self._completion(request)
 
     def ended(self, node_id: str) -> None:
@@ -221,7 +222,7 @@ class LocalEngine:
         """Hand a request to the thread; start one when there is none."""
         with self._changed:
             if self._over is not None:
-                raise EngineError(self._over)
+                raise EngineError(self._over) from self._fault
             self._inbox.append(lambda: self._scheduler.submit(request))
             self._waiters[request] = waiter
             if self._thread is None:
@@ -242,9 +243,9 @@ class LocalEngine:
             self.runner.enter()
             while self._wait_for_work():
                 self._step()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (nobody is above us: those who wait are told, and get the trace)
+            self._fault = error
             self._give_up(f"the engine failed: {error}")
-            raise
 
     def _wait_for_work(self) -> bool:
         """Rest until there is something to do and nobody holds us; take in what was asked for. False: go home."""
