@@ -249,9 +249,11 @@ def test_who_was_told_to_answer_has_its_last_line_taken(text: str, answer: str |
 
 
 @given(LINES, st.sampled_from([2, 3]))
-def test_whatever_is_said_the_tree_ends(text: str, turns: int):
-    tree = run(lambda prompt: text, turns=turns, nodes=6, context={"k": "v"})
+def test_whatever_is_said_the_tree_ends_within_its_budget(text: str, turns: int):
+    tree = run(lambda prompt: text, turns=turns, nodes=6, tokens=300, reserve=5, context={"k": "v"})
     assert all(node.stop is not None for node in tree.nodes)
+    assert tree.usage.tokens <= 300
+    assert len(tree.nodes) <= 6
 
 
 # The budget, where it is shown.
