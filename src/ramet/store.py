@@ -65,6 +65,11 @@ class RunDir:
         _check_schema(schema, path / "meta.json")
         return cls(path)
 
+    @property
+    def kind(self) -> str:
+        """What made it: run, train, warmstart."""
+        return str(json.loads((self.path / "meta.json").read_text(encoding="utf-8")).get("kind", "run"))
+
     def write(self, trees: Sequence[Tree], *, name: str | None = None) -> Path:
         """Add trees, as one file. A `name` that is there already is replaced."""
         import pyarrow as pa

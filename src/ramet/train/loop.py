@@ -29,6 +29,7 @@ from ramet.engine.local import LocalEngine
 from ramet.errors import ConfigError, EngineError, StoreError, TrainError
 from ramet.interfaces import Taskset
 from ramet.models import load_model, model_folder
+from ramet.render import TokenRenderer
 from ramet.store import RunDir
 from ramet.tasks import check_split
 from ramet.tasks import load as load_taskset
@@ -44,11 +45,12 @@ from ramet.train.settings import SamplerConfig, TrainConfig, UpdateConfig, spec_
 from ramet.types import Node, Task, Tree, Verdict
 
 Tell = Callable[[dict[str, Any]], None]  # hears the numbers of every step
+Started = Callable[[RunDir], None]  # hears where they are kept, when everything is loaded
 
 
-def quiet(record: dict[str, Any]) -> None:
+def quiet(heard: object) -> None:
     """Says nothing."""
-    del record
+    del heard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,25 +70,25 @@ class Held:
 
     learner: Learner
     engine: LocalEngine
+    renderer: TokenRenderer
     folder: Path  # where the model came from
 
 
-def train(config: TrainConfig, *, runs: Path | str = "runs", tell: Tell = quiet) -> RunDir:
+def train(config: TrainConfig, *, runs: Path | str = "runs", tell: Tell = quiet, started: Started = quiet) -> RunDir:
     """A new run from its first step to its last."""
     config = replace(config, model=settled(config.model))
     work = work_of(config)
     held = hold(config.model, config.update, config.sampler, seed=config.seed)
     with held.engine:
         run = RunDir.create(runs, config.name, config=config, kind="train")
+        started(run)
         _go_on(work, held, run, first=0, tell=tell)
     return run
 
 
-def resume(path: Path | str, *, tell: Tell = quiet) -> RunDir:
+def resume(path: Path | str, *, tell: Tell = quiet, started: Started = quiet) -> RunDir:
     """Go on where the newest checkpoint is. What was done after it is done again, and comes out the same."""
-    run = RunDir.open(path)
-    if not (run.path / "config.toml").is_file():
-        raise StoreError(f"{run.path} has no config.toml: it cannot go on")
+    run = found_again(path, kind="train")
     config = load(TrainConfig, file=run.path / "config.toml")
     work = work_of(config)
     newest = latest(run.path)
@@ -94,7 +96,16 @@ def resume(path: Path | str, *, tell: Tell = quiet) -> RunDir:
     with held.engine:
         first = held.engine.policy_version
         run.rewind(first)
+        started(run)
         _go_on(work, held, run, first=first, tell=tell)
+    return run
+
+
+def found_again(path: Path | str, *, kind: str) -> RunDir:
+    """A run of this kind, to go on with."""
+    run = RunDir.open(path)
+    if run.kind != kind:
+        raise StoreError(f"{run.path} cannot go on here: it was made by ramet {run.kind}, not by ramet {kind}")
     return run
 
 
@@ -142,9 +153,10 @@ def hold(model: str, update: UpdateConfig, sampler: SamplerConfig, *, seed: int,
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         policy = prepare(loaded, packed=update.packed, checkpointing=update.checkpointing, lora=lora)
+    renderer = load_renderer(folder)
     engine = LocalEngine(
         policy.core,
-        renderer=load_renderer(folder),
+        renderer=renderer,
         max_batch=sampler.max_batch,
         cache_tokens=sampler.cache_tokens,
         window=sampler.window,
@@ -153,7 +165,7 @@ def hold(model: str, update: UpdateConfig, sampler: SamplerConfig, *, seed: int,
     if state is not None:
         with engine.updating(version=load_state(learner, state)):
             pass
-    return Held(learner=learner, engine=engine, folder=folder)
+    return Held(learner=learner, engine=engine, renderer=renderer, folder=folder)
 
 
 def _reference(config: TrainConfig, held: Held) -> Elsewhere | None:
@@ -174,7 +186,7 @@ def _go_on(work: Work, held: Held, run: RunDir, *, first: int, tell: Tell) -> No
     reference = _reference(config, held)
     for step in range(first, config.steps):
         began = time.monotonic()
-        with _kept(held, run, step=step, keep=config.keep):
+        with kept(held, run, step=step, keep=config.keep):
             trees = anyio.run(_collect, work, held, step)
             run.write(trees, name=f"step-{step:06d}")
             collected = time.monotonic()
@@ -189,7 +201,7 @@ def _go_on(work: Work, held: Held, run: RunDir, *, first: int, tell: Tell) -> No
 
 
 @contextmanager
-def _kept(held: Held, run: RunDir, *, step: int, keep: int) -> Iterator[None]:
+def kept(held: Held, run: RunDir, *, step: int, keep: int) -> Iterator[None]:
     """When a step cannot be done, or somebody has had enough, what was learnt before it is saved.
 
     The engine's version tells whether the weights are still those that the step began with.

@@ -1,7 +1,7 @@
 """A supervised start: demonstrations become rows like any others, and every token of them is worth learning.
 
 Demonstrations come from a taskset's oracle, played by the real runtime in the model's own tokens, or from the trees of
-a run directory that were sampled in those tokens.
+a run directory: as they are where they were sampled in those tokens, else said again in them.
 """
 
 # pyright: standard
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 
@@ -30,7 +29,8 @@ from ramet.train.checkpoint import latest, save
 from ramet.train.collect import drawn_budget, seed_of
 from ramet.train.learn import differentiate, facts_of
 from ramet.train.learner import shorten, step
-from ramet.train.loop import Held, Tell, hold, quiet, settled
+from ramet.train.loop import Held, Started, Tell, found_again, hold, kept, quiet, settled
+from ramet.train.replay import replay, speaks
 from ramet.train.rows import Row, rows_of
 from ramet.train.settings import WarmConfig, spec_of
 from ramet.types import Tree
@@ -38,40 +38,57 @@ from ramet.types import Tree
 Shown = Callable[[int], list[Tree]]  # the trees of a step
 
 
-def warmstart(config: WarmConfig, *, runs: Path | str = "runs", tell: Tell = quiet) -> RunDir:
+def warmstart(config: WarmConfig, *, runs: Path | str = "runs", tell: Tell = quiet, started: Started = quiet) -> RunDir:
     """Teach a model by showing; the last checkpoint of the run is where `ramet train` can begin."""
     config = replace(config, model=settled(config.model))
     source = _source(config)
     held = hold(config.model, config.update, config.sampler, seed=config.seed)
     with held.engine:
         run = RunDir.create(runs, config.name, config=config, kind="warmstart")
+        started(run)
         _go_on(config, held, source(held), run, first=0, tell=tell)
     return run
 
 
-def resume_warmstart(path: Path | str, *, tell: Tell = quiet) -> RunDir:
+def resume_warmstart(path: Path | str, *, tell: Tell = quiet, started: Started = quiet) -> RunDir:
     """Go on where the newest checkpoint is."""
-    run = RunDir.open(path)
+    run = found_again(path, kind="warmstart")
     config = load(WarmConfig, file=run.path / "config.toml")
     source = _source(config)
     held = hold(config.model, config.update, config.sampler, seed=config.seed, state=latest(run.path))
     with held.engine:
         first = held.engine.policy_version
         run.rewind(first)
+        started(run)
         _go_on(config, held, source(held), run, first=first, tell=tell)
     return run
 
 
 def _source(config: WarmConfig) -> Callable[[Held], Shown]:
     """Where demonstrations come from; what is not there is told before a model is loaded."""
-    if config.run:
-        trees = worth_showing(list(read_trees(config.run)), least=config.least, where=config.run)
-        return lambda held: _from_trees(trees, config)
-    make_dialect(config.dialect)
     name, split = spec_of(config.task)
     taskset = load_taskset(name, **config.options)
+    if config.run:
+        trees = worth_showing(list(read_trees(config.run)), least=config.least, where=config.run)
+        return lambda held: _from_trees(anyio.run(own_words, trees, taskset, held.renderer), config)
+    make_dialect(config.dialect)
     check_split(taskset, split)
-    return lambda held: _from_oracle(taskset, split, config, held.engine.renderer)
+    return lambda held: _from_oracle(taskset, split, config, held.renderer)
+
+
+async def own_words(trees: Sequence[Tree], taskset: Taskset, renderer: TokenRenderer) -> list[Tree]:
+    """The trees in this model's tokens. Those of the taskset's own tasks are played in its worlds again."""
+    found: list[Tree] = []
+    for tree in trees:
+        if speaks(renderer, tree):
+            found.append(tree)
+            continue
+        ours = tree.task.id.partition(":")[0] == taskset.name
+        again = await replay(tree, renderer=renderer, taskset=taskset if ours else None)
+        found += [] if again is None else [again]
+    if not found:
+        raise TrainError(f"none of {len(trees):,} trees can be said again in this model's tokens")
+    return found
 
 
 def worth_showing(trees: Sequence[Tree], *, least: float, where: str) -> list[Tree]:
@@ -95,7 +112,7 @@ def _from_trees(trees: Sequence[Tree], config: WarmConfig) -> Shown:
     return shown
 
 
-def _from_oracle(taskset: Taskset, split: str, config: WarmConfig, renderer: Any) -> Shown:
+def _from_oracle(taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer) -> Shown:
     def shown(step: int) -> list[Tree]:
         places = range(step * config.trees, (step + 1) * config.trees)
         trees = anyio.run(demonstrations, taskset, split, config, renderer, places)
@@ -138,14 +155,14 @@ def rows_to_copy(trees: Sequence[Tree]) -> list[Row]:
 def _go_on(config: WarmConfig, held: Held, shown: Shown, run: RunDir, *, first: int, tell: Tell) -> None:
     for number in range(first, config.steps):
         began = time.monotonic()
-        trees = shown(number)
-        stats = differentiate(held.learner, rows_to_copy(trees), loss=config.loss, tokens=config.update.tokens)
-        norm = shorten(held.learner)
-        rate = config.update.rate_at(number, config.steps)
-        with held.engine.updating():
-            step(held.learner, rate=rate)
-        record = {"step": number, **facts_of(trees), "norm": norm, "rate": rate, **asdict(stats)}
-        record["learn_s"] = time.monotonic() - began
+        with kept(held, run, step=number, keep=config.keep):
+            trees = shown(number)
+            stats = differentiate(held.learner, rows_to_copy(trees), loss=config.loss, tokens=config.update.tokens)
+            norm, rate = shorten(held.learner), config.update.rate_at(number, config.steps)
+            with held.engine.updating():
+                step(held.learner, rate=rate)
+        facts = facts_of(trees) | {"norm": norm, "rate": rate} | asdict(stats)
+        record = {"step": number, **facts, "learn_s": time.monotonic() - began}
         run.log(record)
         tell(record)
         if (number + 1) % config.save_every == 0 or number + 1 == config.steps:
