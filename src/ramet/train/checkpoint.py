@@ -70,6 +70,7 @@ def load_state(learner: Learner, folder: Path) -> int:
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise StoreError(f"cannot read {folder / STATE}: {error}") from None
     put_back(learner, state)
+    learner.done = step
     return step
 
 

@@ -18,9 +18,9 @@ from ramet.train.settings import UpdateConfig
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Learner:
-    """A policy and what its weights are before rounding.
+    """A policy, what its weights are before rounding, and how far it has come.
 
     Steps of a low rate are smaller than what bfloat16 can tell apart, so weights of less than single precision have a
     `master` each, which is updated and then rounded. Others are their own masters.
@@ -31,6 +31,8 @@ class Learner:
     masters: tuple[Tensor, ...]
     adam: torch.optim.AdamW
     clip: float
+    done: int = 0  # steps, those that taught nothing included
+    whole: bool = True  # False in the middle of a step: weights of now and of before
 
 
 def make_learner(policy: Policy, config: UpdateConfig) -> Learner:
@@ -66,8 +68,11 @@ def step(learner: Learner, *, rate: float) -> None:
             master.grad = None if parameter.grad is None else parameter.grad.float()
     for group in learner.adam.param_groups:
         group["lr"] = rate
+    learner.whole = False
     learner.adam.step()
     _round(learner)
+    learner.done += 1
+    learner.whole = True
     forget(learner)
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def train(config: TrainConfig, *, runs: Path | str = "runs", tell: Tell = quiet,
     with held.engine:
         run = RunDir.create(runs, config.name, config=config, kind="train")
         started(run)
-        _go_on(work, held, run, first=0, tell=tell)
+        anyio.run(partial(_go_on, work, held, run, first=0, tell=tell))
     return run
 
 
@@ -97,7 +98,7 @@ def resume(path: Path | str, *, tell: Tell = quiet, started: Started = quiet) ->
         first = held.engine.policy_version
         run.rewind(first)
         started(run)
-        _go_on(work, held, run, first=first, tell=tell)
+        anyio.run(partial(_go_on, work, held, run, first=first, tell=tell))
     return run
 
 
@@ -181,36 +182,38 @@ def _reference(config: TrainConfig, held: Held) -> Elsewhere | None:
     return logprobs
 
 
-def _go_on(work: Work, held: Held, run: RunDir, *, first: int, tell: Tell) -> None:
+async def _go_on(work: Work, held: Held, run: RunDir, *, first: int, tell: Tell) -> None:
+    """One event loop for all steps: an interrupt is heard where trees are awaited, never in the middle of an update."""
     config = work.config
     reference = _reference(config, held)
-    for step in range(first, config.steps):
-        began = time.monotonic()
-        with kept(held, run, step=step, keep=config.keep):
-            trees = anyio.run(_collect, work, held, step)
+    with kept(held, run, keep=config.keep):
+        for step in range(first, config.steps):
+            began = time.monotonic()
+            trees = await _collect(work, held, step)
             run.write(trees, name=f"step-{step:06d}")
             collected = time.monotonic()
             learnt = _learn(work, held, trees, step=step, reference=reference)
-        record = {"step": step, **learnt, "collect_s": collected - began, "learn_s": time.monotonic() - collected}
-        if work.trial is not None and (step + 1) % config.eval.every == 0:
-            record |= _evaluate(work, held, run, *work.trial, step=step + 1)
-        run.log(record)
-        tell(record)
-        if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
-            save(held.learner, run.path, step=step + 1, tokenizer=held.folder, keep=config.keep)
+            record = {"step": step, **learnt, "collect_s": collected - began, "learn_s": time.monotonic() - collected}
+            if work.trial is not None and (step + 1) % config.eval.every == 0:
+                record |= await _evaluate(work, held, run, *work.trial, step=step + 1)
+            run.log(record)
+            tell(record)
+            if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
+                save(held.learner, run.path, step=step + 1, tokenizer=held.folder, keep=config.keep)
 
 
 @contextmanager
-def kept(held: Held, run: RunDir, *, step: int, keep: int) -> Iterator[None]:
-    """When a step cannot be done, or somebody has had enough, what was learnt before it is saved.
+def kept(held: Held, run: RunDir, *, keep: int) -> Iterator[None]:
+    """When a step cannot be done, or somebody has had enough, what was learnt and logged before it is saved.
 
-    The engine's version tells whether the weights are still those that the step began with.
+    A step that was under way, or was done and not logged yet, is left to be done again from an older checkpoint.
     """
     try:
         yield
-    except (KeyboardInterrupt, ConfigError, EngineError, TrainError):
-        if step > 0 and held.engine.policy_version == step:
-            save(held.learner, run.path, step=step, tokenizer=held.folder, keep=keep)
+    except (KeyboardInterrupt, anyio.get_cancelled_exc_class(), ConfigError, EngineError, TrainError):
+        done = held.learner.done
+        if done and held.learner.whole and run.metrics()[-1:] and run.metrics()[-1]["step"] + 1 == done:
+            save(held.learner, run.path, step=done, tokenizer=held.folder, keep=keep)
         raise
 
 
@@ -242,7 +245,7 @@ def _learn(work: Work, held: Held, trees: list[Tree], *, step: int, reference: E
     )
 
 
-def _evaluate(work: Work, held: Held, run: RunDir, taskset: Taskset, split: str, *, step: int) -> dict[str, Any]:
+async def _evaluate(work: Work, held: Held, run: RunDir, taskset: Taskset, split: str, *, step: int) -> dict[str, Any]:
     """Play the same tasks with the same seeds each time, one tree each; their numbers begin with `eval_`."""
     size = taskset.size(split)
     number = work.config.eval.number if size is None else min(size, work.config.eval.number)
@@ -252,17 +255,14 @@ def _evaluate(work: Work, held: Held, run: RunDir, taskset: Taskset, split: str,
         for place, attempt in enumerate(attempts_of(taskset, split, config, step=0))
     ]
 
-    async def played() -> list[Tree]:
-        return await collect(
-            taskset,
-            attempts,
-            engine=held.engine,
-            dialect=config.dialect,
-            temperature=config.eval.temperature,
-            show_budget=config.show_budget,
-        )
-
-    trees = anyio.run(played)
+    trees = await collect(
+        taskset,
+        attempts,
+        engine=held.engine,
+        dialect=config.dialect,
+        temperature=config.eval.temperature,
+        show_budget=config.show_budget,
+    )
     with held.engine.updating(version=step):  # the next step must not find what is cached now: a resumed run would not
         run.write(trees, name=f"eval-{step:06d}")
     return {f"eval_{name}": fact for name, fact in facts_of(trees).items()}

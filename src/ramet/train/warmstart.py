@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 
 from ramet.agent.dialects import make_dialect
 from ramet.config import load
@@ -35,7 +37,7 @@ from ramet.train.rows import Row, rows_of
 from ramet.train.settings import WarmConfig, spec_of
 from ramet.types import Tree
 
-Shown = Callable[[int], list[Tree]]  # the trees of a step
+Shown = Callable[[int], Awaitable[list[Tree]]]  # the trees of a step
 
 
 def warmstart(config: WarmConfig, *, runs: Path | str = "runs", tell: Tell = quiet, started: Started = quiet) -> RunDir:
@@ -46,7 +48,7 @@ def warmstart(config: WarmConfig, *, runs: Path | str = "runs", tell: Tell = qui
     with held.engine:
         run = RunDir.create(runs, config.name, config=config, kind="warmstart")
         started(run)
-        _go_on(config, held, source(held), run, first=0, tell=tell)
+        anyio.run(partial(_go_on, config, held, source(held), run, first=0, tell=tell))
     return run
 
 
@@ -60,7 +62,7 @@ def resume_warmstart(path: Path | str, *, tell: Tell = quiet, started: Started =
         first = held.engine.policy_version
         run.rewind(first)
         started(run)
-        _go_on(config, held, source(held), run, first=first, tell=tell)
+        anyio.run(partial(_go_on, config, held, source(held), run, first=first, tell=tell))
     return run
 
 
@@ -100,8 +102,9 @@ def worth_showing(trees: Sequence[Tree], *, least: float, where: str) -> list[Tr
 
 
 def _from_trees(trees: Sequence[Tree], config: WarmConfig) -> Shown:
-    def shown(step: int) -> list[Tree]:
+    async def shown(step: int) -> list[Tree]:
         """Every tree once, in a new order each time round."""
+        await anyio.lowlevel.checkpoint()
         places = range(step * config.trees, (step + 1) * config.trees)
         orders: dict[int, list[Tree]] = {}
         for epoch in {place // len(trees) for place in places}:
@@ -113,9 +116,9 @@ def _from_trees(trees: Sequence[Tree], config: WarmConfig) -> Shown:
 
 
 def _from_oracle(taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer) -> Shown:
-    def shown(step: int) -> list[Tree]:
+    async def shown(step: int) -> list[Tree]:
         places = range(step * config.trees, (step + 1) * config.trees)
-        trees = anyio.run(demonstrations, taskset, split, config, renderer, places)
+        trees = await demonstrations(taskset, split, config, renderer, places)
         return worth_showing(trees, least=config.least, where=f"the oracle of {config.task}")
 
     return shown
@@ -152,18 +155,18 @@ def rows_to_copy(trees: Sequence[Tree]) -> list[Row]:
     return [replace(row, logprobs=None) for row in rows]
 
 
-def _go_on(config: WarmConfig, held: Held, shown: Shown, run: RunDir, *, first: int, tell: Tell) -> None:
-    for number in range(first, config.steps):
-        began = time.monotonic()
-        with kept(held, run, step=number, keep=config.keep):
-            trees = shown(number)
+async def _go_on(config: WarmConfig, held: Held, shown: Shown, run: RunDir, *, first: int, tell: Tell) -> None:
+    with kept(held, run, keep=config.keep):
+        for number in range(first, config.steps):
+            began = time.monotonic()
+            trees = await shown(number)
             stats = differentiate(held.learner, rows_to_copy(trees), loss=config.loss, tokens=config.update.tokens)
             norm, rate = shorten(held.learner), config.update.rate_at(number, config.steps)
             with held.engine.updating():
                 step(held.learner, rate=rate)
-        facts = facts_of(trees) | {"norm": norm, "rate": rate} | asdict(stats)
-        record = {"step": number, **facts, "learn_s": time.monotonic() - began}
-        run.log(record)
-        tell(record)
-        if (number + 1) % config.save_every == 0 or number + 1 == config.steps:
-            save(held.learner, run.path, step=number + 1, tokenizer=held.folder, keep=config.keep)
+            facts = facts_of(trees) | {"norm": norm, "rate": rate} | asdict(stats)
+            record = {"step": number, **facts, "learn_s": time.monotonic() - began}
+            run.log(record)
+            tell(record)
+            if (number + 1) % config.save_every == 0 or number + 1 == config.steps:
+                save(held.learner, run.path, step=number + 1, tokenizer=held.folder, keep=config.keep)
