@@ -20,6 +20,7 @@ import ramet
 from ramet.types import Piece, State
 
 RAMET = Path(sys.executable).with_name("ramet")
+SOURCE = str(Path(ramet.__file__).parents[1])  # the command runs the code that is tested
 KEY = "sk-never-store-me"
 
 
@@ -86,7 +87,7 @@ def server() -> Iterator[Server]:
 
 def environment(**more: str) -> dict[str, str]:
     """Nothing of the tester's own: no keys, no proxies, no narrow terminal."""
-    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "160", **more}
+    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "160", "PYTHONPATH": SOURCE, **more}
 
 
 def call(cwd: Path, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:

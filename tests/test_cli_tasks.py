@@ -48,7 +48,7 @@ def test_options_of_a_taskset_are_words(tmp_path: Path) -> None:
 
 def test_a_taskset_can_be_checked(tmp_path: Path) -> None:
     said = printed(tmp_path, "tasks", "check", "arithmetic", "--split", "eval", "-n", "2")
-    assert said == "arithmetic:eval  2 tasks, 8 trees, 4 of them delegating: all well\n"
+    assert said == "arithmetic:eval  2 tasks, 12 trees, 6 of them delegating: all well\n"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_taskset_can_be_checked(tmp_path: Path) -> None:
         (["tasks", "show", "craft", "--split", "hard", "--start", "999"], "has tasks 0 to 135, not 999"),
         (["tasks", "show", "arithmetic", "oprators=3"], "did you mean operators?"),
         (["tasks", "show", "arithmetic", "operators=x"], "operators is a whole number or a range"),
-        (["tasks", "show", "arithmetic", "--dialect", "rust"], "tools and python"),
+        (["tasks", "show", "arithmetic", "--dialect", "rust"], "tools, python, terse"),
         (["tasks", "show", "math"], "give --data PATH"),
         (["tasks", "show", "math", "--data", "nowhere"], "the data folder nowhere does not exist"),
         (["tasks", "show", "jsonl"], "file"),

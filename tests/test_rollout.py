@@ -14,9 +14,9 @@ from ramet.rollout import demonstrate, play
 from ramet.store import RunDir, read_trees
 from ramet.tasks import TASKSETS, check_index, find, load, span
 from ramet.tasks.arithmetic import Arithmetic
-from ramet.tasks.oracle import Ask, Do, Move, View, python_words, script, tools_words
-from ramet.tasks.validate import faults_of, validate
-from ramet.types import Prompt, Task
+from ramet.tasks.oracle import Ask, Do, Move, View, python_words, script, terse_results, terse_words, tools_words
+from ramet.tasks.validate import dialects_for, faults_of, validate
+from ramet.types import Message, Prompt, Task
 from tests.agent.scripts import delegate
 
 TASK = Task(id="arithmetic:test/0", question="Compute 2*3+4", reference=10)
@@ -81,8 +81,8 @@ class Chain:
         return Move(answer=" and ".join(view.history[0]))
 
 
-@pytest.mark.parametrize("dialect", ["tools", "python"])
-def test_an_oracle_moves_the_same_in_both_dialects(dialect: str):
+@pytest.mark.parametrize("dialect", ["tools", "python", "terse"])
+def test_an_oracle_moves_the_same_in_every_dialect(dialect: str):
     engine = ramet.ScriptedEngine(script(Chain(), dialect))
     tree = anyio.run(partial(ramet.run, "q", engine=engine, dialect=dialect))
     assert tree.answer == 'did a and did it\'s "b"'
@@ -99,8 +99,21 @@ def test_moves_as_words():
     assert python_words(Move(answer="it's")) == '<python>\nfinish("it\'s")\n</python>'
 
 
+def test_moves_in_few_words():
+    asks = (Ask(goal="g", context=("k", "Two Words")), Ask(goal="h\ni", tokens=300))
+    assert terse_words(Move(thought="t", asks=asks)) == "t\n> g @k @Two Words\n> h\n| i"
+    assert terse_words(Move(thought="1+2=3", answer="3")) == "1+2=3\n= 3"
+    with pytest.raises(ConfigError, match="terse has no functions, and this oracle calls f"):
+        terse_words(Move(does=(Do(name="f"),)))
+
+
+def test_what_comes_back_in_few_words():
+    assert terse_results(Message("user", "< 5\n< one\n| two\n..\n\n#300 4")) == ("5", "one\ntwo")
+    assert terse_results(Message("user", "?\n\n!")) == ()
+
+
 def test_an_oracle_speaks_no_other_dialect():
-    with pytest.raises(ConfigError, match="tools and python"):
+    with pytest.raises(ConfigError, match="tools, python, terse"):
         script(Chain(), "rust")
 
 
@@ -174,3 +187,12 @@ def test_every_taskset_in_the_registry_can_be_loaded_or_says_what_it_needs():
             assert taskset.name == name
             assert taskset.about
             assert taskset.splits
+
+
+@pytest.mark.parametrize(
+    ("name", "spoken"), [("arithmetic", ["tools", "python", "terse"]), ("craft", ["tools", "python"])]
+)
+def test_a_task_with_functions_is_not_played_in_terse(name: str, spoken: list[str]):
+    taskset = load(name)
+    split = next(iter(taskset.splits))
+    assert dialects_for(taskset, taskset.task(split, 0)) == spoken

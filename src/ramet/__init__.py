@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ramet.agent.dialects.python import PythonDialect
+    from ramet.agent.dialects.terse import TerseDialect
     from ramet.agent.dialects.tools import ToolsDialect
     from ramet.agent.sandbox import Sandbox
     from ramet.agent.tree import TreeRun, run
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "agent.dialects.python": ["PythonDialect"],
+    "agent.dialects.terse": ["TerseDialect"],
     "agent.dialects.tools": ["ToolsDialect"],
     "agent.sandbox": ["Sandbox"],
     "agent.tree": ["TreeRun", "run"],
@@ -60,6 +62,7 @@ __all__ = [
     "Stop",
     "StoreError",
     "Task",
+    "TerseDialect",
     "ToolsDialect",
     "Tree",
     "TreeRun",

@@ -184,6 +184,52 @@ def demo(
     run_demo(runs, pace=pace)
 
 
+Recipe = Annotated[
+    str | None, typer.Argument(metavar="[RECIPE]", help="A TOML file with settings, or the name of one we ship.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Any setting, like steps=50 or loss.kind=ppo.")
+]
+Resume = Annotated[Path | None, typer.Option(help="Go on with this run where its newest checkpoint is.")]
+Runs = Annotated[Path, typer.Option(help="Where run directories go.")]
+
+
+@app.command()
+def train(
+    recipe: Recipe = None,
+    settings: Settings = None,
+    resume: Resume = None,
+    runs: Runs = Path("runs"),
+    json: Json = False,
+) -> None:
+    """Train a model to delegate: play groups of trees, credit every node, update, again.
+
+    Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
+
+    A run that was interrupted or killed goes on with ramet train --resume runs/arithmetic-135m
+    """
+    from ramet import train_commands
+
+    train_commands.train(recipe, settings or [], resume=resume, runs=runs, as_json=json)
+
+
+@app.command()
+def warmstart(
+    recipe: Recipe = None,
+    settings: Settings = None,
+    resume: Resume = None,
+    runs: Runs = Path("runs"),
+    json: Json = False,
+) -> None:
+    """Teach a model by demonstrations: a taskset's oracle (task=NAME:SPLIT), or the trees of a run (run=DIR).
+
+    Example: ramet warmstart task=craft:easy steps=100 delegate=0.5
+    """
+    from ramet import train_commands
+
+    train_commands.warmstart(recipe, settings or [], resume=resume, runs=runs, as_json=json)
+
+
 @tasks_app.callback(invoke_without_command=True)
 def tasks(context: typer.Context, json: Json = False) -> None:
     """List the tasksets, one line each."""

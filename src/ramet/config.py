@@ -158,9 +158,16 @@ def _fit(wanted: Any, value: Any, *, key: str) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(wanted).validate_python(value, strict=type(value) is not int)
+        return TypeAdapter(wanted).validate_python(
+            _as_tuple(value) if "tuple[" in str(wanted) else value, strict=type(value) is not int
+        )
     except ValidationError as error:
         raise ConfigError(f"{key}: {error.errors()[0]['msg'].lower()}; got {value!r}") from None
+
+
+def _as_tuple(value: object) -> object:
+    """TOML writes lists only."""
+    return tuple(cast(list[object], value)) if isinstance(value, list) else value
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:

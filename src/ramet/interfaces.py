@@ -171,6 +171,17 @@ class Outcome:
     faults: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a node may still spend."""
+
+    tokens: int
+    turns: int
+    clones: int
+    levels: int
+    seconds: float | None = None
+
+
 class Session(Protocol):
     """One node's side of a dialect."""
 
@@ -194,5 +205,9 @@ class Dialect(Protocol):
     def system(self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool) -> str: ...
     def opening(self, host: Host, *, missing: Sequence[str]) -> str: ...
     def results(self, results: Sequence[Result]) -> str: ...
+    def left(self, left: Left) -> str:
+        """What a node may still spend, in words it can plan with."""
+        ...
+
     def closing(self, why: Stop) -> str: ...
     def session(self, host: Host) -> Session: ...

@@ -8,6 +8,7 @@ from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.interfaces import Dialect, Engine, Taskset, World
 from ramet.judge import Judge
+from ramet.render import TokenRenderer
 from ramet.tasks.oracle import script
 from ramet.types import Node, Task, Tree, Verdict
 
@@ -61,8 +62,20 @@ def _from_root(tree: Tree, node: Node, *, asked: bool) -> Verdict:
 
 
 async def demonstrate(
-    taskset: Taskset, task: Task, *, dialect: str = "tools", delegate: bool = True, seed: int = 0
+    taskset: Taskset,
+    task: Task,
+    *,
+    dialect: str = "tools",
+    delegate: bool = True,
+    seed: int = 0,
+    budget: Budget | None = None,
+    renderer: TokenRenderer | None = None,
+    show_budget: bool = False,
 ) -> Tree:
-    """The oracle's own tree, played by the real runtime within the budget the taskset declares."""
+    """The oracle's own tree, played by the real runtime within the budget the taskset declares, unless one is given.
+
+    With the `renderer` of a model, in that model's tokens.
+    """
     oracle = taskset.oracle(task, delegate=delegate, seed=seed)
-    return await play(taskset, task, engine=ScriptedEngine(script(oracle, dialect)), dialect=dialect)
+    engine = ScriptedEngine(script(oracle, dialect), renderer=renderer)
+    return await play(taskset, task, engine=engine, budget=budget, dialect=dialect, show_budget=show_budget)

@@ -18,10 +18,10 @@ import re
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ramet
 from ramet.config import to_toml
@@ -65,13 +65,18 @@ class RunDir:
         _check_schema(schema, path / "meta.json")
         return cls(path)
 
-    def write(self, trees: Sequence[Tree]) -> Path:
-        """Add trees, as one file."""
+    @property
+    def kind(self) -> str:
+        """What made it: run, train, warmstart."""
+        return str(json.loads((self.path / "meta.json").read_text(encoding="utf-8")).get("kind", "run"))
+
+    def write(self, trees: Sequence[Tree], *, name: str | None = None) -> Path:
+        """Add trees, as one file. A `name` that is there already is replaced."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        number = sum(1 for _ in self.files())
-        final = self.path / "trees" / f"{number:06d}-{uuid.uuid4().hex[:8]}.parquet"
+        name = name or f"{len(self.files()):06d}-{uuid.uuid4().hex[:8]}"
+        final = self.path / "trees" / f"{name}.parquet"
         aside = final.with_suffix(".tmp")
         rows = [row for tree in trees for row in tree_to_rows(tree)]
         try:
@@ -85,6 +90,34 @@ class RunDir:
             aside.unlink(missing_ok=True)
             raise StoreError(f"cannot write {final}: {_why(error)}") from None
         return final
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Add one line to the metrics."""
+        line = json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n"
+        try:
+            with (self.path / "metrics.jsonl").open("ab") as sink:
+                sink.write(line.encode())
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path / 'metrics.jsonl'}: {_why(error)}") from None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every line that is whole: a killed writer may have left half of one."""
+        try:
+            lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            raise StoreError(f"cannot read {self.path / 'metrics.jsonl'}: {_why(error)}") from None
+        return [found for line in lines if (found := _parsed(line)) is not None]
+
+    def rewind(self, step: int) -> None:
+        """Forget what was logged of this step and later ones: they will be done again."""
+        kept = [one for one in self.metrics() if one.get("step", -1) < step]
+        final = self.path / "metrics.jsonl"
+        aside = final.with_suffix(".tmp")
+        try:
+            aside.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept), encoding="utf-8")
+            aside.rename(final)
+        except OSError as error:
+            raise StoreError(f"cannot write {final}: {_why(error)}") from None
 
     def files(self) -> list[Path]:
         """The tree files that are complete."""
@@ -162,6 +195,14 @@ select tree, any_value(question) as question, any_value(task_id) as task_id, any
        max(seconds) as seconds
 from nodes group by tree
 """
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        found: object = json.loads(line)
+    except ValueError:
+        return None
+    return cast(dict[str, Any], found) if isinstance(found, dict) else None
 
 
 def slug(text: str) -> str:

@@ -307,11 +307,23 @@ def test_the_root_is_judged_by_the_task_whatever_its_goal_says() -> None:
 # The oracle.
 
 
+def test_the_oracle_can_write_all_that_is_left_after_every_operation() -> None:
+    rewriting = Arithmetic(operators=(2, 8), digits=1, working="rewrites")
+    task = Task(id="t", question="Compute 2*(3+4)-5", reference=9)
+    tree = anyio.run(functools.partial(demonstrate, rewriting, task, dialect="terse", delegate=False))
+    assert tree.root.pieces[1].text == "2*7-5\n14-5\n= 9"
+    for split in ("train", "long"):
+        report = anyio.run(functools.partial(validate, rewriting, split, num_tasks=8))
+        assert report.faults == []
+    with pytest.raises(ConfigError, match="working is steps or rewrites"):
+        Arithmetic(working="magic")
+
+
 @pytest.mark.parametrize("split", ["train", "eval", "long"])
-def test_the_oracle_wins_alone_and_delegating_in_both_dialects(split: str) -> None:
+def test_the_oracle_wins_alone_and_delegating_in_every_dialect(split: str) -> None:
     report = anyio.run(functools.partial(validate, ARITHMETIC, split, num_tasks=8))
     assert report.faults == []
-    assert report.delegating == 16
+    assert report.delegating == 24
 
 
 def test_the_oracle_wins_at_the_smallest_size_and_with_other_seeds() -> None:

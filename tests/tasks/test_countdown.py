@@ -402,17 +402,17 @@ def test_knobs_that_leave_nothing_say_so() -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "eval", "long"])
-def test_the_countdown_oracle_wins_alone_and_delegating_in_both_dialects(split: str) -> None:
+def test_the_countdown_oracle_wins_alone_and_delegating_in_every_dialect(split: str) -> None:
     report = anyio.run(functools.partial(validate, COUNTDOWN, split, num_tasks=6))
     assert report.faults == []
-    assert report.delegating == 12
+    assert report.delegating == 18
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
-def test_the_game24_oracle_wins_alone_and_delegating_in_both_dialects(split: str) -> None:
+def test_the_game24_oracle_wins_alone_and_delegating_in_every_dialect(split: str) -> None:
     report = anyio.run(functools.partial(validate, GAME24, split, num_tasks=8, seed=1))
     assert report.faults == []
-    assert report.delegating == 16
+    assert report.delegating == 24
 
 
 def shown(taskset: Countdown, task: Task, *, seed: int = 0, delegate: bool = True) -> Tree:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramet.errors import MalformedAction
-from ramet.tasks.expression import CANDIDATE, Sum, count_operators, find, parse, steps
+from ramet.tasks.expression import CANDIDATE, Sum, count_operators, find, parse, rewrites, steps
 
 Built = tuple[str, int]  # an expression as text, and its value as Python computes it
 
@@ -110,6 +110,23 @@ def test_the_steps_are_all_true_and_end_with_the_value(built: Built) -> None:
 )
 def test_values_worked_out_by_hand(text: str, value: int) -> None:
     assert parse(text).value() == value
+
+
+def test_rewrites_worked_out_by_hand() -> None:
+    assert rewrites(parse("2*(3+4)-5")) == ["2*7-5", "14-5", "9"]
+    assert rewrites(parse("1-4+2-3")) == ["-3+2-3", "-1-3", "-4"]
+    assert rewrites(parse("(1-4)*2*5-(2-9)")) == ["(-3)*2*5-(2-9)", "(-6)*5-(2-9)", "-30-(2-9)", "-30+7", "-23"]
+    assert rewrites(parse("7-(-4)")) == ["11"]
+    assert rewrites(parse("-(3+4)")) == ["-7"]
+    assert rewrites(parse("12")) == []
+
+
+@given(BUILT)
+def test_every_rewrite_has_the_same_value_and_one_operation_less(built: Built) -> None:
+    expression = parse(built[0])
+    lines = [parse(line) for line in rewrites(expression)]
+    assert {line.value() for line in lines} <= {built[1]}
+    assert [count_operators(line) for line in lines] == [*range(count_operators(expression))][::-1]
 
 
 def test_steps_worked_out_by_hand() -> None:

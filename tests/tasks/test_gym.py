@@ -177,7 +177,7 @@ def test_a_split_has_as_many_tasks_as_asked_for() -> None:
 @pytest.mark.parametrize(
     "dataset", ["chain_sum", "gsm_symbolic", "tower_of_hanoi", "mini_sudoku", "countdown", "emoji_mystery"]
 )
-def test_the_oracle_wins_alone_and_delegating_in_both_dialects(dataset: str, split: str) -> None:
+def test_the_oracle_wins_alone_and_delegating_in_every_dialect(dataset: str, split: str) -> None:
     report = anyio.run(functools.partial(validate, Gym(dataset=dataset, size=20), split, num_tasks=2))
     assert report.faults == []
     assert report.delegating == report.trees / 2

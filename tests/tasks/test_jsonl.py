@@ -292,7 +292,7 @@ MANY = [
 
 
 @pytest.mark.parametrize("check", ["exact", "f1", "regex", "number", f"{__name__}:same_answer"])
-def test_the_oracle_wins_alone_and_delegating_in_both_dialects(tmp_path: Path, check: str) -> None:
+def test_the_oracle_wins_alone_and_delegating_in_every_dialect(tmp_path: Path, check: str) -> None:
     rows = MANY if check != "number" else MANY[3:]
     taskset = JsonLines(file=write(tmp_path, *rows), check=check)
     report = anyio.run(functools.partial(validate, taskset, "all", num_tasks=9))

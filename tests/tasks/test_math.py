@@ -291,7 +291,7 @@ def test_the_verdict_on_a_clone_is_exact_for_an_expression_and_none_otherwise(da
 
 
 @pytest.mark.parametrize("split", ROWS)
-def test_the_oracle_wins_alone_and_delegating_in_both_dialects(data: Path, split: str) -> None:
+def test_the_oracle_wins_alone_and_delegating_in_every_dialect(data: Path, split: str) -> None:
     report = anyio.run(functools.partial(validate, Math(data=data), split, num_tasks=4))
     assert report.faults == []
     assert report.tasks == len(ROWS[split])

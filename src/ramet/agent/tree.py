@@ -19,7 +19,7 @@ from ramet.agent.node import NodeRun
 from ramet.agent.words import WHY
 from ramet.budget import Budget
 from ramet.errors import ConfigError, EngineError
-from ramet.interfaces import Caching, Dialect, Engine, HostFunction, Watcher, World
+from ramet.interfaces import Caching, Dialect, Engine, HostFunction, Left, Watcher, World
 from ramet.types import Completion, Meter, Node, Piece, Prompt, Stop, Task, Tree
 
 
@@ -140,16 +140,18 @@ class TreeRun:
         return self._systems[key]
 
     def left(self, run: NodeRun) -> str:
-        """What a node may still spend, in words it can plan with."""
+        """What a node may still spend, in its dialect's words."""
         ledger, budget = run.ledger, self.budget
-        parts = [f"{ledger.tokens:,} tokens", f"{budget.turns - len(run.node.turns)} turns"]
-        if ledger.depth > 0:
-            parts.append(f"{ledger.nodes} clones")
-            parts.append(f"{ledger.depth} levels")
         seconds = run.deadline - self.clock() if self._began is not None else budget.seconds or math.inf
-        if seconds < math.inf:
-            parts.append(f"{max(0.0, seconds):.0f} seconds")
-        return f"You have left: {', '.join(parts)}."
+        return self.dialect.left(
+            Left(
+                tokens=ledger.tokens,
+                turns=budget.turns - len(run.node.turns),
+                clones=ledger.nodes,
+                levels=ledger.depth,
+                seconds=max(0.0, seconds) if seconds < math.inf else None,
+            )
+        )
 
     def seed_for(self, path: tuple[int, ...], turn: int) -> int | None:
         """A seed that depends on the place in the tree, not on which sibling came first."""
@@ -164,9 +166,7 @@ class TreeRun:
         before = Piece(sampled=True, text="")  # without an end-of-turn token: the longer case
         words = [self.dialect.closing(why) for why in WHY]
         if self.show_budget:
-            most = "You have left: " + ", ".join(
-                ["1,000,000 tokens", "100 turns", "10,000 clones", "100 levels", "1 s"]
-            )
+            most = self.dialect.left(Left(tokens=1_000_000, turns=100, clones=10_000, levels=100, seconds=1.0))
             words = [f"{most}\n\n{text}" for text in words]
         return _largest(renderer, before, tuple(words))
 

@@ -1,4 +1,4 @@
-"""Small pieces of text both dialects need."""
+"""Small pieces of text that dialects share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from ramet.interfaces import HostFunction, Report
+from ramet.interfaces import HostFunction, Left, Report
 from ramet.types import Stop
 
 ANSWER = re.compile(r"(?:final\s+)?answers?\s*:", re.IGNORECASE)
@@ -94,6 +94,16 @@ def report_text(report: Report, *, limit: int) -> str:
         return f"no answer, stopped by {report.stop}{why}{missing}{goal}"
     partial = "" if report.stop is Stop.ANSWERED else f"(partial, stopped by {report.stop}) "
     return partial + cut(report.answer, limit) + missing
+
+
+def left_text(left: Left) -> str:
+    """What a node may still spend."""
+    parts = [f"{left.tokens:,} tokens", f"{left.turns} turns"]
+    if left.levels > 0:
+        parts += [f"{left.clones} clones", f"{left.levels} levels"]
+    if left.seconds is not None:
+        parts.append(f"{left.seconds:.0f} seconds")
+    return f"You have left: {', '.join(parts)}."
 
 
 def context_block(context: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from ramet.errors import EngineError, EngineInterrupted
-from ramet.render import TextRenderer, TokenRenderer
+from ramet.render import TextRenderer, Tokenizer, TokenRenderer
 from ramet.types import Completion, Meter, Prompt
 
 SLICES = 8  # in how many steps the tokens of a slow reply appear
@@ -72,14 +72,18 @@ class ScriptedEngine:
     Example:
         ScriptedEngine(lambda prompt: "Answer: 42")
 
-    `slots` bounds concurrent calls. `token_ids=False` makes it a text-only server. `generated` is the truth that
-    tests compare reports with; `running` returns to 0 when every call has ended.
+    `slots` bounds concurrent calls. `token_ids=False` makes it a text-only server. With the `renderer` of a model it
+    speaks that model's tokens, and ends its turns as that model does: what it shows can be learnt. `generated` is the
+    truth that tests compare reports with; `running` returns to 0 when every call has ended.
     """
 
-    def __init__(self, script: Script, *, slots: int | None = None, token_ids: bool = True) -> None:
+    def __init__(
+        self, script: Script, *, slots: int | None = None, token_ids: bool = True, renderer: TokenRenderer | None = None
+    ) -> None:
         self.script = script
-        self.tokenizer = WordTokenizer()
-        self.renderer = TokenRenderer(self.tokenizer) if token_ids else TextRenderer()
+        self.tokenizer: Tokenizer = WordTokenizer() if renderer is None else renderer.tokenizer
+        self.renderer = renderer or (TokenRenderer(self.tokenizer) if token_ids else TextRenderer())
+        self._end = [] if renderer is None or renderer.end_of_turn is None else [renderer.end_of_turn]
         self.prompts: list[Prompt] = []
         self.generated = 0
         self.running = 0
@@ -103,7 +107,7 @@ class ScriptedEngine:
             self.prompts.append(prompt)
             reply = self.script(prompt)
             reply = Reply(text=reply) if isinstance(reply, str) else reply
-            ids = self.tokenizer.encode(_cut(reply.text, stop))
+            ids = self._ids(reply.text, stop)
             self.running += 1
             self.most_running = max(self.most_running, self.running)
             try:
@@ -111,6 +115,12 @@ class ScriptedEngine:
             finally:
                 self.running -= 1
         return self._completion(ids, max_tokens)
+
+    def _ids(self, text: str, stop: Sequence[str]) -> list[int]:
+        """Up to a stop string, or to the end of the turn."""
+        said = _cut(text, stop)
+        cut = any(said.endswith(mark) for mark in stop)
+        return [*self.tokenizer.encode(said, control=False), *([] if cut else self._end)]
 
     async def _generate(self, num_tokens: int, reply: Reply, meter: Meter) -> None:
         """Let time pass; cut off in the middle, count only what had appeared by then."""
@@ -141,7 +151,7 @@ class ScriptedEngine:
         kept = tuple(ids[:max_tokens])
         exact = self.renderer.exact
         return Completion(
-            text=self.tokenizer.decode(kept),
+            text=self.renderer.decode(kept) if self._end else self.tokenizer.decode(kept),
             token_ids=kept if exact else (),
             logprobs=(0.0,) * len(kept) if exact else (),  # a script is always sure
             num_tokens=len(kept),

@@ -17,17 +17,22 @@ from ramet.errors import ConfigError
 from ramet.interfaces import World
 from ramet.tasks import check_index, span
 from ramet.tasks.dice import Dice, in_eval
-from ramet.tasks.expression import Product, Sum, count_operators, find, parse, steps
+from ramet.tasks.expression import Product, Sum, count_operators, find, parse, rewrites, steps
 from ramet.tasks.oracle import Ask, Move, View
 from ramet.types import Node, Task, Verdict
 
 INTEGER = re.compile(r"-?\d+")
+WORKING = ("steps", "rewrites")
 SYMBOLS, WEIGHTS = "+-*", (4.0, 3.0, 6.0)
 MOST_PAIRS, NEAR_PAIR, WIDE_PAIR = 2, 0.55, 0.22
 
 
 class Arithmetic:
-    """Expressions to compute. `operators` and `digits` are (least, most); `long` is twice the operators."""
+    """Expressions to compute. `operators` and `digits` are (least, most); `long` is twice the operators.
+
+    `working` is how the oracle works one out: in `steps`, whose number of tokens grows with the operators, or in
+    `rewrites` of all that is left, whose number grows with their square.
+    """
 
     name = "arithmetic"
     about = "compute an expression; every sub-expression can be checked"
@@ -45,16 +50,20 @@ class Arithmetic:
         symbols: str = SYMBOLS,
         brackets: bool = True,
         value_digits: int = 16,
+        working: str = "steps",
         seed: int = 0,
     ) -> None:
         if not symbols or any(symbol not in SYMBOLS for symbol in symbols):
             raise ConfigError(f"symbols is one or more of {SYMBOLS}; got {symbols!r}")
+        if working not in WORKING:
+            raise ConfigError(f"working is {' or '.join(WORKING)}; got {working!r}")
         self.operators = span(operators, name="operators")
         self.digits = span(digits, name="digits")
         self.symbols = symbols
         self.weights = [WEIGHTS[SYMBOLS.index(symbol)] for symbol in symbols]
         self.brackets = brackets
         self.value_digits = value_digits
+        self.working = working
         self.seed = seed
 
     def size(self, split: str) -> int | None:
@@ -91,7 +100,7 @@ class Arithmetic:
         return Verdict(score=partial_credit(node.answer, expression.value()), how="exact")
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Calculator:
-        return Calculator(delegate=delegate, dice_seed=(task.id, seed))
+        return Calculator(delegate=delegate, dice_seed=(task.id, seed), working=self.working)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         value = _expression(task).value()
@@ -186,9 +195,10 @@ def _free(spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
 class Calculator:
     """Works an expression out step by step, or cuts it at a random place and has clones work out the parts."""
 
-    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...], working: str = "steps") -> None:
         self.delegate = delegate
         self.dice_seed = dice_seed
+        self.working = working
 
     def move(self, view: View) -> Move:
         expression = find(view.goal)
@@ -196,13 +206,16 @@ class Calculator:
             raise AssertionError(f"no expression in {view.goal!r}")
         cut = self._cut(expression, view) if self._splits(expression, view) else None
         if cut is None:
-            worked = steps(expression)
-            return Move(thought="\n".join(worked), answer=str(expression.value()))
+            return self._work_out(expression)
         parts, put_together = cut
         if view.turn == 0:
             return Move(asks=tuple(Ask(goal=f"Compute {part}") for part in parts))
-        rest = parse_filled(put_together, view.history[0])
-        return Move(thought="\n".join(steps(rest)), answer=str(rest.value()))
+        return self._work_out(parse_filled(put_together, view.history[0]))
+
+    def _work_out(self, expression: Sum) -> Move:
+        # The last rewrite is the answer itself.
+        lines = steps(expression) if self.working == "steps" else rewrites(expression)[:-1]
+        return Move(thought="\n".join(lines), answer=str(expression.value()))
 
     def _splits(self, expression: Sum, view: View) -> bool:
         """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""

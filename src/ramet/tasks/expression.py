@@ -163,3 +163,54 @@ def _product_steps(term: Product, done: list[str]) -> int:
         done.append(f"{left}*{right}={total * value}")
         total *= value
     return total
+
+
+def rewrites(expression: Sum) -> list[str]:
+    """The same, writing all that is left after every operation: easier to follow, and dear when there is much of it.
+
+    Example:
+        rewrites(parse("2*(3+4)-5"))  # ["2*7-5", "14-5", "9"]
+    """
+    lines: list[str] = []
+    while count_operators(expression):
+        expression = _smaller_sum(expression)
+        lines.append(str(expression))
+    return lines
+
+
+def _smaller_sum(expression: Sum) -> Sum:
+    """One operation less: in the first term that has any, else the first two terms together."""
+    terms = expression.terms
+    for place, (sign, term) in enumerate(terms):
+        smaller = _smaller_product(term)
+        if smaller is not None:
+            signed = (
+                _signed(sign * smaller.value()) if len(smaller.factors) == 1 and _bare(smaller) else (sign, smaller)
+            )
+            return Sum((*terms[:place], signed, *terms[place + 1 :]))
+    (a, left), (b, right), *rest = terms
+    return Sum((_signed(a * left.value() + b * right.value()), *rest))
+
+
+def _smaller_product(term: Product) -> Product | None:
+    factors = term.factors
+    for place, factor in enumerate(factors):
+        if not isinstance(factor, int) and count_operators(factor):
+            return Product((*factors[:place], _factor(_smaller_sum(factor)), *factors[place + 1 :]))
+    if len(factors) == 1:
+        return None
+    return Product((_factor(Sum((_signed(Product(factors[:2]).value()),))), *factors[2:]))
+
+
+def _bare(term: Product) -> bool:
+    return not count_operators(Sum(((1, term),)))
+
+
+def _signed(value: int) -> tuple[int, Product]:
+    return (-1 if value < 0 else 1), Product((abs(value),))
+
+
+def _factor(expression: Sum) -> int | Sum:
+    """A number where it is one; a negative one keeps its brackets."""
+    value = expression.value() if not count_operators(expression) else -1
+    return value if value >= 0 else expression

@@ -1,6 +1,7 @@
 """An oracle's moves as words of a dialect: demonstrations are trees like any other, run by the real runtime.
 
-The oracle never sees a dialect. Its moves become tool calls or a code cell, and what comes back is read into its view.
+The oracle never sees a dialect. Its moves become tool calls, a code cell or lines with a sign, and what comes back is
+read into its view.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ramet.agent.dialects import terse
 from ramet.engine.scripted import Script
 from ramet.errors import ConfigError
 from ramet.types import Message, Prompt
@@ -68,9 +70,14 @@ class Oracle(Protocol):
 
 def script(oracle: Oracle, dialect: str) -> Script:
     """The oracle as a model for `ScriptedEngine`."""
-    if dialect not in ("tools", "python"):
-        raise ConfigError(f"oracles speak tools and python, not {dialect}")
-    say, hear = (tools_words, tools_results) if dialect == "tools" else (python_words, python_results)
+    voices = {
+        "tools": (tools_words, tools_results),
+        "python": (python_words, python_results),
+        "terse": (terse_words, terse_results),
+    }
+    if dialect not in voices:
+        raise ConfigError(f"oracles speak {', '.join(voices)}, not {dialect}")
+    say, hear = voices[dialect]
 
     def speak(prompt: Prompt) -> str:
         history = tuple(hear(message) for message in prompt.messages[2:] if message.role == "user")
@@ -149,6 +156,27 @@ def python_results(message: Message) -> tuple[str, ...]:
         return ()
     values: list[object] = json.loads(found.group(1))
     return tuple(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values)
+
+
+def terse_words(move: Move) -> str:
+    """How many tokens a clone is given cannot be said in this dialect, and is left out."""
+    if move.does:
+        raise ConfigError(f"terse has no functions, and this oracle calls {move.does[0].name}")
+    parts = [move.thought] if move.thought else []
+    if move.answer is not None:
+        return "\n".join([*parts, terse.write(terse.ANSWER, move.answer)])
+    asks = [" ".join([ask.goal, *(f"@{key}" for key in ask.context)]) for ask in move.asks]
+    return "\n".join([*parts, *(terse.write(terse.ASK, ask) for ask in asks)])
+
+
+def terse_results(message: Message) -> tuple[str, ...]:
+    results: list[str] = []
+    for line in message.content.split("\n"):
+        if line.startswith(f"{terse.TOLD} "):
+            results.append(line[2:])
+        elif line.startswith(f"{terse.MORE} ") and results:
+            results[-1] += "\n" + line[2:]
+    return tuple(results)
 
 
 class Relay:

@@ -74,7 +74,7 @@ def test_without_the_salt_a_cache_of_old_weights_would_be_used() -> None:
         ask(engine, prompts)
         change(model)
         engine.publish()
-        engine._scheduler.version = 0  # what the cache is salted with
+        engine._scheduler.salt = 0
         stale = ask(engine, prompts)
         assert farthest(model, prompts, stale) > 0.05
 

@@ -6,11 +6,16 @@ from collections.abc import Callable
 from difflib import get_close_matches
 
 from ramet.agent.dialects.python import PythonDialect
+from ramet.agent.dialects.terse import TerseDialect
 from ramet.agent.dialects.tools import ToolsDialect
 from ramet.errors import ConfigError
 from ramet.interfaces import Dialect
 
-DIALECTS: dict[str, Callable[[], Dialect]] = {"tools": ToolsDialect, "python": PythonDialect}
+DIALECTS: dict[str, Callable[[], Dialect]] = {
+    "tools": ToolsDialect,
+    "python": PythonDialect,
+    "terse": TerseDialect,
+}
 
 
 def make_dialect(name: str) -> Dialect:

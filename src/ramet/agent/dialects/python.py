@@ -25,11 +25,12 @@ from ramet.agent.words import (
     as_text,
     cut,
     describe,
+    left_text,
     missing_note,
     report_text,
 )
 from ramet.errors import MalformedAction, ModelFault
-from ramet.interfaces import Child, Host, HostFunction, Outcome, Report, Request, Result
+from ramet.interfaces import Child, Host, HostFunction, Left, Outcome, Report, Request, Result
 from ramet.types import Refusal, State, Stop
 
 OPEN, CLOSE = "<python>", "</python>"
@@ -96,6 +97,9 @@ class PythonDialect:
 
     def results(self, results: Sequence[Result]) -> str:
         return "\n".join(f"[{result.label}]\n{result.text}" for result in results)
+
+    def left(self, left: Left) -> str:
+        return left_text(left)
 
     def closing(self, why: Stop) -> str:
         return f"{WHY[why]} End now, from what you have: one short cell with finish(value), or just the answer as text."

@@ -26,12 +26,13 @@ from ramet.agent.words import (
     context_block,
     cut,
     describe,
+    left_text,
     missing_note,
     report_text,
     signature,
 )
 from ramet.errors import MalformedAction, ModelFault
-from ramet.interfaces import Host, HostFunction, Outcome, Report, Request, Result
+from ramet.interfaces import Host, HostFunction, Left, Outcome, Report, Request, Result
 from ramet.types import Stop
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -142,6 +143,9 @@ class ToolsDialect:
     def results(self, results: Sequence[Result]) -> str:
         lines = "\n".join(f"{result.label}: {result.text}" for result in results)
         return f"<tool_response>\n{lines}\n</tool_response>"
+
+    def left(self, left: Left) -> str:
+        return left_text(left)
 
     def closing(self, why: Stop) -> str:
         return (

@@ -149,10 +149,11 @@ class LocalEngine:
         return self._scheduler.stats
 
     @contextmanager
-    def updating(self) -> Iterator[PreTrainedModel]:
+    def updating(self, *, version: int | None = None) -> Iterator[PreTrainedModel]:
         """Change the weights in here: no step runs meanwhile, and nothing computed by the old ones is used afterwards.
 
-        Requests under way go on with the new weights; their completion names the version that began them.
+        Requests under way go on with the new weights; their completion names the version that began them. The new
+        `version` is the next one unless said: weights that were trained before and come back have a number already.
         """
         with self._changed:
             self._holds += 1
@@ -164,7 +165,7 @@ class LocalEngine:
         finally:
             with self._changed:
                 try:
-                    self._scheduler.renew(self._scheduler.version + 1)
+                    self._scheduler.renew(self._scheduler.version + 1 if version is None else version)
                     self.runner.refresh()
                 finally:
                     self._holds -= 1

@@ -72,7 +72,8 @@ class Scheduler:
         self.cache = cache
         self.chunk = chunk
         self.stats = Stats()
-        self.version = 0  # of the weights; salts the cache
+        self.version = 0  # of the weights
+        self.salt = 0  # of the cache; another one after every change, also where a version comes back
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # oldest first
         self.settle_all = settle_all
@@ -101,6 +102,7 @@ class Scheduler:
         for node_id in list(self._parked):
             self._unpark(node_id)
         self.version = version
+        self.salt += 1
 
     def plan(self) -> Step:
         """The next step; empty when there is nothing to do, or nothing that can be done before results are in."""
@@ -203,7 +205,7 @@ class Scheduler:
         for request in list(self.waiting):
             if budget <= 0 or not self._slots:
                 return
-            match = self.cache.match(request.ids, salt=self.version, step=self._number)
+            match = self.cache.match(request.ids, salt=self.salt, step=self._number)
             if match.awaited:
                 continue
             # What is to be read or copied must not be evicted to make room for it.
@@ -243,7 +245,7 @@ class Scheduler:
             request.version = self.version
         self.running.append(request)
         # Others may count on these pages from now on, and wait for them.
-        size, after = self.cache.size, known[-1] if known else self.cache.root(self.version)
+        size, after = self.cache.size, known[-1] if known else self.cache.root(self.salt)
         for place, page in enumerate(new, start=len(known)):
             ids = tuple(request.ids[place * size : (place + 1) * size])
             if self.cache.link(page, ids, after=after, ready=0) is not page:
@@ -259,7 +261,7 @@ class Scheduler:
             ids = tuple(request.ids[place * size : (place + 1) * size])
             if page.parent is None or page.ids != ids:
                 cache.unlink(page)
-                after = request.pages[place - 1] if place else cache.root(self.version)
+                after = request.pages[place - 1] if place else cache.root(self.salt)
                 known = cache.link(page, ids, after=after, ready=size)
                 if known is not page and known.ready == size:
                     cache.hold([known])
@@ -279,7 +281,7 @@ class Scheduler:
         begun = min(request.planned, len(request.ids)) - request.linked * size
         if 0 < begun < size:
             place = request.linked
-            after = request.pages[place - 1] if place else cache.root(self.version)
+            after = request.pages[place - 1] if place else cache.root(self.salt)
             cache.link(request.pages[place], tuple(request.ids[place * size :][:begun]), after=after, ready=begun)
         pages, request.pages, request.linked, request.tabled = request.pages, [], 0, 0
         cache.drop(pages)

@@ -1,0 +1,190 @@
+"""What a training run is asked to do: the knobs of `ramet train` and `ramet warmstart`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ramet.budget import Budget
+from ramet.config import build
+from ramet.errors import ConfigError
+from ramet.train.losses import Loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerConfig:
+    """How the model is held: the engine that samples and the learner share one module."""
+
+    device: str | None = None  # cpu, cuda, cuda:1; a GPU if there is one
+    dtype: Literal["bfloat16", "float16", "float32"] | None = None  # bfloat16 on a GPU, else float32
+    max_batch: int | None = None  # requests computed together
+    cache_tokens: int | None = None  # tokens whose keys and values are kept
+    window: int | None = None  # longest text in tokens; what the model was made for unless said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConfig:
+    """How gradients become weights: AdamW, a rate that may rise at first and fall later."""
+
+    rate: float = 1e-5
+    warmup: int = 0  # steps in which the rate rises from nothing
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # after that, down to zero at the last step
+    betas: tuple[float, float] = (0.9, 0.95)
+    decay: float = 0.0
+    clip: float = 1.0  # longest gradient; longer ones are shortened to it
+    tokens: int = 16_384  # packed tokens the model reads at once
+    packed: bool | None = None  # None: where the model allows it
+    checkpointing: bool = False  # less memory, a third more work
+    lora: int = 0  # rank of small matrices that are trained instead of the model's own; 0: its own
+    lora_alpha: float = 32.0
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "clip", "tokens"):
+            _check(f"update.{name}", getattr(self, name), least=0, included=False)
+        for name in ("warmup", "decay", "lora", "lora_alpha"):
+            _check(f"update.{name}", getattr(self, name), least=0)
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"update.betas are two numbers from 0 to below 1; got {self.betas!r}")
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """The rate of one step of many, counted from 0. It depends on nothing else, so a resumed run finds it again.
+
+        Example:
+            UpdateConfig(rate=0.1, warmup=2, schedule="linear").rate_at(0, 12)  # 0.05
+            UpdateConfig(rate=0.1, warmup=2, schedule="linear").rate_at(7, 12)  # 0.05
+        """
+        if step < self.warmup:
+            return self.rate * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, steps - self.warmup)
+        match self.schedule:
+            case "constant":
+                return self.rate
+            case "linear":
+                return self.rate * (1 - done)
+            case "cosine":
+                return self.rate * (1 + math.cos(math.pi * done)) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """Tasks that are only played, now and then."""
+
+    every: int = 0  # steps; 0: never
+    task: str = ""  # NAME:SPLIT; empty: the trained taskset's split `eval`
+    number: int = 64
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check("eval.every", self.every, least=0)
+        _check("eval.number", self.number, least=1)
+        _check("eval.temperature", self.temperature, least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """One run: collect groups of trees, credit every node, update, again."""
+
+    name: str = "train"  # of the run directory
+    model: str = "smollm2"  # or a Hugging Face folder
+    task: str = "arithmetic:train"  # NAME:SPLIT
+    options: dict[str, Any] = field(default_factory=dict[str, Any])  # of the taskset
+    dialect: str = "tools"
+    steps: int = 100
+    tasks: int = 8  # per step
+    group: int = 8  # trees per task
+    seed: int = 0
+    temperature: float = 1.0
+    budget: dict[str, Any] = field(default_factory=dict[str, Any])  # laid over the task's own; [least, most]: drawn
+    budget_per: Literal["tree", "task"] = "tree"  # whether trees of one task draw apart or alike
+    show_budget: bool = False  # the model is told what it has left
+    rule: str = "rao"  # of credit
+    credit: dict[str, Any] = field(default_factory=dict[str, Any])  # knobs of the rule
+    loss: Loss = field(default_factory=Loss)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    gap: float = 0.1  # stop when sampler and learner differ by more than this in log-prob, on average
+    save_every: int = 10  # steps
+    keep: int = 2  # checkpoints
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "tasks", "group", "save_every", "keep"):
+            _check(name, getattr(self, name), least=1)
+        _check("temperature", self.temperature, least=0, included=False)
+        _check("gap", self.gap, least=0, included=False)
+        spec_of(self.task)
+        if self.eval.task:
+            spec_of(self.eval.task)
+        bounds_of(self.budget)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmConfig:
+    """A supervised start: show the model how an oracle, or another model, does it."""
+
+    name: str = "warmstart"
+    model: str = "smollm2"
+    task: str = "arithmetic:train"  # NAME:SPLIT, demonstrated by its oracle
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    run: str = ""  # a run directory whose trees are shown instead
+    least: float = 1.0  # score of a root from which its tree is worth showing
+    dialect: str = "tools"
+    delegate: float = 0.5  # share of demonstrations that delegate
+    steps: int = 100
+    trees: int = 64  # per step
+    seed: int = 0
+    budget: dict[str, Any] = field(default_factory=dict[str, Any])
+    show_budget: bool = False
+    loss: Loss = field(default_factory=lambda: Loss(kind="plain", aggregation="token"))
+    update: UpdateConfig = field(default_factory=lambda: UpdateConfig(rate=1e-4))
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    save_every: int = 100
+    keep: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "trees", "save_every", "keep"):
+            _check(name, getattr(self, name), least=1)
+        if not 0 <= self.delegate <= 1:
+            raise ConfigError(f"delegate is a share from 0 to 1; got {self.delegate!r}")
+        if self.loss.kind != "plain" or self.loss.ceiling is not None:
+            raise ConfigError("a warm start has no ratios: loss.kind is plain, and loss.ceiling is not for it")
+        spec_of(self.task)
+        bounds_of(self.budget)
+
+
+def spec_of(task: str) -> tuple[str, str]:
+    """Taskset and split.
+
+    Example:
+        spec_of("craft:easy")  # ("craft", "easy")
+    """
+    name, _, split = task.partition(":")
+    if not name or not split or "/" in split:
+        raise ConfigError(f"{task!r} is not a taskset and its split: write NAME:SPLIT, like craft:easy")
+    return name, split
+
+
+def bounds_of(budget: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Least and most of every limit that is set, each a limit that makes sense.
+
+    Example:
+        bounds_of({"tokens": [200, 900], "depth": 1})  # {"tokens": (200, 900), "depth": (1, 1)}
+    """
+    bounds: dict[str, tuple[Any, Any]] = {}
+    for name, value in budget.items():
+        ends: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value, value]  # pyright: ignore[reportUnknownArgumentType]
+        if len(ends) != 2 or (ends[0] != ends[1] and not all(type(end) is int for end in ends)):
+            raise ConfigError(f"budget.{name} is a limit, or two whole numbers to draw it between; got {value!r}")
+        if ends[0] != ends[1] and ends[0] > ends[1]:
+            raise ConfigError(f"budget.{name}: the lower bound comes first; got {value!r}")
+        for end in ends:
+            build(Budget, {name: end}, inside="budget.")
+        bounds[name] = (ends[0], ends[1])
+    return bounds
+
+
+def _check(name: str, value: float, *, least: float, included: bool = True) -> None:
+    if not (least <= value if included else least < value) or value == math.inf:
+        raise ConfigError(f"{name} is a number {f'from {least} up' if included else f'above {least}'}; got {value!r}")

@@ -1,0 +1,180 @@
+"""One update: sampler and learner agree, and what is wrong is told before anything has changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+import torch
+
+from ramet.agent.dialects.tools import ToolsDialect
+from ramet.credit import RULES, Rule, group_trees, load
+from ramet.errors import TrainError
+from ramet.interfaces import Host, Outcome, Request, Result
+from ramet.tasks.arithmetic import Arithmetic
+from ramet.train.collect import attempts_of, collect
+from ramet.train.forward import score
+from ramet.train.learn import learn
+from ramet.train.learner import state_of
+from ramet.train.loop import Held, hold
+from ramet.train.losses import Loss
+from ramet.train.rows import rows_of
+from ramet.train.settings import SamplerConfig, UpdateConfig
+from ramet.types import Tree, Verdict
+from tests.train import small
+
+TASKS = Arithmetic(operators=2, digits=1)
+
+
+class Splitting(ToolsDialect):
+    """Whatever a root says means: two clones. Whatever anybody else says is an answer."""
+
+    def session(self, host: Host) -> Any:
+        return Splits(host)
+
+
+class Splits:
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    async def act(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
+        if self.host.node.parent is not None or len(self.host.node.turns) > 1:
+            return Outcome(done=True, answer=text)
+        reports = await self.host.run_all([Request(goal=f"Compute {part}") for part in ("1+2", "3*4")])
+        return Outcome(results=[Result("clone", str(report.answer)) for report in reports])
+
+    async def close(self, text: str) -> Outcome:
+        return Outcome(done=True, answer=text)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small.folder(tmp_path_factory.mktemp("learn"))
+
+
+@pytest.fixture
+def held(folder: Path) -> Iterator[Held]:
+    made = hold(str(folder), UpdateConfig(rate=0.01), SamplerConfig(device="cpu", cache_tokens=16384), seed=0)
+    with made.engine:
+        yield made
+
+
+def trees_of(held: Held, folder: Path, *, temperature: float = 1.0, step: int = 0) -> list[Tree]:
+    given = small.config(
+        folder, budget={"tokens": 90, "nodes": 3, "depth": 1, "turns": 2, "node_tokens": 30, "reserve": 4}
+    )
+    attempts = attempts_of(TASKS, "train", given, step=step)
+    play = partial(collect, dialect=Splitting(), engine=held.engine, temperature=temperature)
+    return anyio.run(partial(play, TASKS, attempts))
+
+
+def updated(held: Held, trees: Sequence[Tree], rule: Rule | None = None, **more: Any) -> dict[str, Any]:
+    known = {"loss": Loss(), "rate": 0.01, "tokens": 4096, "temperature": 1.0, "gap": 0.1} | more
+    return learn(trees, rule=rule or load("rao"), learner=held.learner, engine=held.engine, **known)
+
+
+def weights(held: Held) -> dict[str, torch.Tensor]:
+    return state_of(held.learner)
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_ratios_of_a_whole_batch_are_one_at_the_version_that_sampled_it(
+    held: Held, folder: Path, rule: str, temperature: float
+) -> None:
+    updated(held, trees_of(held, folder))  # weights that were trained, and a cache that was renewed
+    trees = trees_of(held, folder, temperature=temperature, step=1)
+    assert {node.depth for tree in trees for node in tree.nodes} == {0, 1}
+    credits = load(rule).credit(group_trees(trees))
+    rows = [row for tree in trees for row in rows_of(tree, credits.of(tree))]
+    assert {row.versions for row in rows} == {(1,)}
+    sampled = [value for row in rows for at, value in enumerate(row.logprobs or ()) if row.mask[at]]
+    with torch.no_grad():
+        now = score(held.learner.policy, rows, temperature=temperature).logprobs
+    assert float(((now - torch.tensor(sampled)).exp() - 1).abs().max()) < 1e-4
+    facts = updated(held, trees, load(rule), temperature=temperature)
+    assert facts["gap"] < 1e-5
+    assert facts["clipped"] == 0
+    assert facts["num_trained"] == len(sampled)
+    assert held.engine.policy_version == 2
+
+
+def test_an_update_changes_weights_the_engine_samples_from(held: Held, folder: Path) -> None:
+    def said(trees: list[Tree]) -> list[tuple[float, ...]]:
+        return [piece.logprobs for tree in trees for node in tree.nodes for piece in node.pieces if piece.sampled]
+
+    before, trees = weights(held), trees_of(held, folder)
+    with held.engine.updating(version=0):
+        pass
+    assert said(trees_of(held, folder)) == said(trees)
+    assert updated(held, trees)["norm"] > 0
+    assert not same(before, weights(held))
+    assert said(trees_of(held, folder)) != said(trees)
+
+
+def test_facts_say_what_the_trees_were_like(held: Held, folder: Path) -> None:
+    trees = trees_of(held, folder)
+    for place, tree in enumerate(trees):
+        tree.root.verdict = Verdict(score=float(place % 4 == 0), how="exact")
+        for node in tree.nodes[1:]:
+            node.verdict = Verdict(score=1.0, how="exact")
+    facts = updated(held, trees)
+    assert (facts["trees"], facts["groups"], facts["flat"]) == (12, 2, 0)
+    assert (facts["success"], facts["score"], facts["success_by_depth"]) == (0.25, 0.25, [0.25, 1.0])
+    assert (facts["delegated"], facts["nodes"]) == (1.0, 3.0)
+    assert facts["tokens"] == sum(tree.usage.tokens for tree in trees) / 12
+
+
+def test_a_batch_without_signal_says_so_and_changes_nothing(held: Held, folder: Path) -> None:
+    trees = trees_of(held, folder)
+    for tree in trees:
+        for node in tree.nodes:
+            node.verdict = Verdict(score=1.0, how="exact")
+    before = weights(held)
+    facts = updated(held, trees)
+    assert facts["note"] == "no signal: all trees of each group earned the same"
+    assert (facts["flat"], facts["groups"]) == (2, 2)
+    assert same(before, weights(held))
+
+
+def test_a_gap_beyond_its_bound_stops_before_anything_has_changed(held: Held, folder: Path) -> None:
+    trees = trees_of(held, folder, temperature=0.5)
+    before = weights(held)
+    with pytest.raises(
+        TrainError, match=r"sampler and learner disagree: .* where gap allows 0\.1\. Nothing was changed"
+    ):
+        updated(held, trees)  # as if they had been sampled at temperature 1
+    assert same(before, weights(held))
+    assert all(parameter.grad is None for parameter in held.learner.policy.trained)
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_a_reward_that_is_not_finite_names_its_node_and_changes_nothing(held: Held, folder: Path, score: float) -> None:
+    trees = trees_of(held, folder)
+    trees[3].nodes[1].verdict = Verdict(score=score, how="exact")
+    before = weights(held)
+    with pytest.raises(TrainError, match=f"tree 000000-000-003, node 1: its score is {score}"):
+        updated(held, trees)
+    assert same(before, weights(held))
+
+
+def test_a_group_of_one_is_refused(held: Held, folder: Path) -> None:
+    with pytest.raises(TrainError, match=r"1 tree\(s\), where 2 or more are needed"):
+        updated(held, trees_of(held, folder)[:7])
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(held: Held, folder: Path) -> None:
+    trees = trees_of(held, folder)
+    before = weights(held)
+    with pytest.raises(TrainError, match="nothing was changed"):
+        updated(held, trees, loss=Loss(aggregation="constant", divisor=1e-45))
+    assert same(before, weights(held))

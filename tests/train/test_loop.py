@@ -1,0 +1,196 @@
+"""Whole runs of a tiny model: what they leave behind, and that a killed one ends with the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+import ramet
+from ramet.errors import ConfigError, StoreError, TrainError
+from ramet.store import RunDir, query
+from ramet.train.checkpoint import STATE, latest
+from ramet.train.loop import resume, train
+from tests.train import small
+
+FORKS = """
+import os, sys, torch, transformers
+torch.set_num_threads(1)
+from ramet.train.loop import resume
+for path in sys.stdin:
+    child = os.fork()
+    if not child:
+        resume(path.strip())
+        os._exit(0)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("ended", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small.folder(tmp_path_factory.mktemp("loop"))
+
+
+def bits(run: RunDir) -> dict[str, bytes]:
+    """Weights and optimiser at the end of a run."""
+    newest = latest(run.path)
+    assert newest is not None
+    return {name: value.numpy().tobytes() for name, value in load_file(newest / STATE).items()}
+
+
+def numbers(run: RunDir) -> list[dict[str, Any]]:
+    """What was logged, apart from how long it took."""
+    return [{name: one for name, one in record.items() if not name.endswith("_s")} for record in run.metrics()]
+
+
+class Stopped(Exception):
+    """Somebody has had enough."""
+
+
+def test_a_run_leaves_metrics_trees_and_a_model_behind(tmp_path: Path, folder: Path) -> None:
+    told: list[dict[str, Any]] = []
+    run = train(small.config(folder, "eval.every=2", "eval.number=3"), runs=tmp_path, tell=told.append)
+    assert [record["step"] for record in told] == [0, 1, 2, 3]
+    assert run.metrics() == told
+    assert ["eval_score" in record for record in told] == [False, True, False, True]
+    trees = list(ramet.read_trees(run))
+    assert len(trees) == len({tree.id for tree in trees}) == 4 * 2 * 6 + 2 * 3
+    assert query(run, "select count(*) from metrics where gap < 1e-4 or flat = 2")[1] == [(4,)]
+    newest = latest(run.path)
+    assert newest is not None
+    AutoModelForCausalLM.from_pretrained(newest)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(tmp_path: Path, folder: Path) -> None:
+    first, second = (train(small.config(folder), runs=tmp_path) for _ in range(2))
+    assert bits(first) == bits(second)
+    assert numbers(first) == numbers(second)
+    assert bits(train(small.config(folder, "seed=1"), runs=tmp_path)) != bits(first)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["update.lora=2", "loss.kind=ppo"],
+        ["loss.kl=0.1", "rule=broadcast", "update.schedule=cosine", "update.warmup=1"],
+        ["rule=selfcest", "update.packed=false", "update.checkpointing=true", "eval.every=1", "eval.number=2"],
+    ],
+    ids=["lora", "kl", "padded"],
+)
+def test_a_run_that_stopped_anywhere_goes_on_to_the_same_bits(tmp_path: Path, folder: Path, words: list[str]) -> None:
+    config = small.config(folder, "steps=5", *words)
+    whole = train(config, runs=tmp_path / "whole")
+
+    def stop(record: dict[str, Any]) -> None:
+        if record["step"] == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(config, runs=tmp_path / "stopped", tell=stop)
+    again = resume(tmp_path / "stopped" / "train")
+    assert bits(again) == bits(whole)
+    assert numbers(again) == numbers(whole)
+
+
+def test_killed_at_ten_random_moments_it_ends_with_the_bits_of_a_run_that_was_not(tmp_path: Path, folder: Path) -> None:
+    config = small.config(folder, "steps=30", "save_every=2", "eval.every=3", "eval.number=2")
+    whole = train(config, runs=tmp_path / "whole")
+    run = RunDir.create(tmp_path / "killed", "train", config=config, kind="train")
+    dice = random.Random(5)
+    # One process has everything loaded; each attempt is a copy of it.
+    with subprocess.Popen([sys.executable, "-c", FORKS], stdin=PIPE, stdout=PIPE, text=True) as copies:
+        assert copies.stdin is not None
+        assert copies.stdout is not None
+        for _ in range(10):
+            copies.stdin.write(f"{run.path}\n")
+            copies.stdin.flush()
+            child = int(copies.stdout.readline())
+            time.sleep(dice.uniform(0.1, 0.6))  # loading, collecting, learning, logging, saving
+            os.kill(child, signal.SIGKILL)
+            assert copies.stdout.readline() == "ended\n"
+        copies.stdin.close()
+    assert 0 < len(run.metrics()) < 30
+    again = resume(run.path)
+    assert bits(again) == bits(whole)
+    assert numbers(again) == numbers(whole)
+    assert [tree.id for tree in ramet.read_trees(again)] == [tree.id for tree in ramet.read_trees(whole)]
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_is(tmp_path: Path, folder: Path) -> None:
+    run = train(small.config(folder), runs=tmp_path)
+    before, logged = bits(run), run.metrics()
+    assert bits(resume(run.path)) == before
+    assert run.metrics() == logged
+
+
+def test_half_a_line_of_metrics_is_dropped(tmp_path: Path, folder: Path) -> None:
+    run = train(small.config(folder), runs=tmp_path)
+    logged = run.metrics()
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "sco')
+    resume(run.path)
+    assert run.metrics() == logged
+
+
+def test_a_run_that_stops_for_a_reason_keeps_what_it_learnt(tmp_path: Path, folder: Path) -> None:
+    config = small.config(folder, "save_every=100")
+    with pytest.raises(TrainError, match="sampler and learner disagree"):
+        train(replace(config, gap=1e-12), runs=tmp_path)
+    run = RunDir.open(tmp_path / "train")
+    assert len(list(ramet.read_trees(run))) == 12 * (1 + len(run.metrics()))
+
+
+def test_an_interrupted_run_is_saved_where_it_was(tmp_path: Path, folder: Path) -> None:
+    def interrupt(record: dict[str, Any]) -> None:
+        if record["step"] == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    config = small.config(folder, "save_every=100")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, runs=tmp_path, tell=interrupt)
+    assert bits(resume(tmp_path / "train")) == bits(train(config, runs=tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        (["group=1"], ConfigError, "group=1: rao compares the trees of one task; give group=2 or more"),
+        (["task=arithmetic:trian"], ConfigError, "arithmetic has no split 'trian': did you mean train?"),
+        (["rule=roa"], ConfigError, "unknown credit rule 'roa': did you mean rao?"),
+        (["credit.bonsu=1"], ConfigError, "unknown setting 'rao.bonsu': did you mean rao.bonus?"),
+        (["dialect=tool"], ConfigError, "unknown dialect 'tool'"),
+        (["model=nowhere"], ConfigError, "no model at 'nowhere'"),
+        (["options.digit=1"], ConfigError, "arithmetic has no option 'digit'"),
+        (["eval.every=1", "eval.task=arithmetic:none"], ConfigError, "arithmetic has no split 'none'"),
+    ],
+)
+def test_what_cannot_begin_is_told_before_anything_is_written(
+    tmp_path: Path, folder: Path, words: list[str], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as caught:
+        train(small.config(folder, *words), runs=tmp_path / "runs")
+    assert said in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_rule_without_a_baseline_takes_a_group_of_one(tmp_path: Path, folder: Path) -> None:
+    run = train(small.config(folder, "group=1", "steps=1", "tasks=8", "credit.baseline=none"), runs=tmp_path)
+    assert run.metrics()[0]["groups"] == 8
+
+
+def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a run directory"):
+        resume(tmp_path)

@@ -1,0 +1,103 @@
+"""Settings of training: every knob is there on purpose, does something, and says so when it is wrong."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ramet
+from ramet.config import load, to_toml
+from ramet.train.losses import Loss
+from ramet.train.settings import EvalConfig, SamplerConfig, TrainConfig, UpdateConfig, WarmConfig
+
+SOURCE = Path(ramet.__file__).parent
+KNOBS: dict[type[Any], list[str]] = {
+    TrainConfig: [
+        *["name", "model", "task", "options", "dialect", "steps", "tasks", "group", "seed", "temperature", "budget"],
+        *["budget_per", "show_budget", "rule", "credit", "loss", "update", "sampler", "eval", "gap", "save_every"],
+        "keep",
+    ],
+    WarmConfig: [
+        *["name", "model", "task", "options", "run", "least", "dialect", "delegate", "steps", "trees", "seed"],
+        *["budget", "show_budget", "loss", "update", "sampler", "save_every", "keep"],
+    ],
+    UpdateConfig: [
+        *["rate", "warmup", "schedule", "betas", "decay", "clip", "tokens", "packed", "checkpointing", "lora"],
+        "lora_alpha",
+    ],
+    SamplerConfig: ["device", "dtype", "max_batch", "cache_tokens", "window"],
+    EvalConfig: ["every", "task", "number", "temperature"],
+    Loss: ["kind", "bounds", "dual_clip", "ceiling", "kl", "aggregation", "divisor"],
+}
+
+
+@pytest.mark.parametrize("kind", KNOBS)
+def test_knobs_are_added_on_purpose(kind: type[Any]) -> None:
+    assert [knob.name for knob in fields(kind)] == KNOBS[kind]
+
+
+def test_every_knob_is_read_by_what_trains() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (SOURCE / "train").glob("*.py")]
+    reads = {
+        node.attr
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    assert {knob for knobs in KNOBS.values() for knob in knobs} - reads == set()
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("steps=0", "steps is a number from 1 up; got 0"),
+        ("temperature=0", "temperature is a number above 0; got 0"),
+        ("task=arithmetic", "'arithmetic' is not a taskset and its split: write NAME:SPLIT, like craft:easy"),
+        ("eval.task=a:b/3", "'a:b/3' is not a taskset and its split"),
+        ("budget.tokns=3", "unknown setting 'budget.tokns': did you mean budget.tokens?"),
+        ("budget.tokens=[9, 3]", "budget.tokens: the lower bound comes first; got [9, 3]"),
+        ("budget.tokens=[1, 2, 3]", "budget.tokens is a limit, or two whole numbers to draw it between"),
+        ("budget.tokens=[0, 3]", "budget.tokens is a whole number from 1 up; got 0"),
+        ("budget.seconds=[1.5, 3.0]", "budget.seconds is a limit, or two whole numbers"),
+        ("update.rate=0", "update.rate is a number above 0; got 0"),
+        ("update.betas=[0.9, 1.0]", "update.betas are two numbers from 0 to below 1"),
+        ("update.schedule=square", "update.schedule: input should be"),
+        ("loss.kind=dpo", "loss.kind: input should be 'ppo', 'cispo' or 'plain'; got 'dpo'"),
+        ("los.kind=ppo", "unknown setting 'los': did you mean loss?"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(word: str, said: str) -> None:
+    with pytest.raises(ramet.ConfigError, match=r"^.+\Z") as caught:
+        load(TrainConfig, words=[word])
+    assert said in str(caught.value)
+
+
+def test_a_warm_start_with_ratios_is_refused() -> None:
+    with pytest.raises(ramet.ConfigError, match="a warm start has no ratios"):
+        load(WarmConfig, words=["loss.kind=ppo"])
+
+
+def test_settings_written_into_a_run_load_equal(tmp_path: Path) -> None:
+    words = [
+        "budget.tokens=[200, 900]",
+        "budget.depth=1",
+        "loss.bounds=[0.8, 1.3]",
+        "credit.bonus=0.4",
+        "options.digits=1",
+    ]
+    config = load(TrainConfig, words=words)
+    assert config.loss.bounds == (0.8, 1.3)
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(config))
+    assert load(TrainConfig, file=file) == config
+
+
+def test_the_rate_rises_then_falls_to_zero_after_the_last_step() -> None:
+    config = UpdateConfig(rate=1.0, warmup=2, schedule="cosine")
+    rates = [config.rate_at(step, 6) for step in range(7)]
+    assert rates == pytest.approx([0.5, 1.0, 1.0, 0.853553, 0.5, 0.146447, 0.0], abs=1e-6)
+    assert {UpdateConfig(rate=0.3).rate_at(step, 6) for step in range(6)} == {0.3}

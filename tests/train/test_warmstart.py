@@ -1,0 +1,190 @@
+"""A supervised start: demonstrations in the model's own tokens, every sampled token and no other."""
+
+from __future__ import annotations
+
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import ramet
+from ramet.chat import load_renderer
+from ramet.config import load
+from ramet.engine.scripted import Reply, ScriptedEngine
+from ramet.errors import ConfigError, TrainError
+from ramet.render import TokenRenderer
+from ramet.rollout import demonstrate, play
+from ramet.store import RunDir
+from ramet.tasks.arithmetic import Arithmetic
+from ramet.tasks.oracle import script
+from ramet.train.checkpoint import latest
+from ramet.train.loop import train
+from ramet.train.replay import replay, speaks
+from ramet.train.settings import WarmConfig
+from ramet.train.warmstart import demonstrations, resume_warmstart, rows_to_copy, warmstart, worth_showing
+from ramet.types import Tree
+from tests.train import small
+from tests.train.test_loop import Stopped, bits
+
+TASKS = Arithmetic(operators=2, digits=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small.folder(tmp_path_factory.mktemp("warmstart"))
+
+
+@pytest.fixture(scope="module")
+def renderer(folder: Path) -> TokenRenderer:
+    return load_renderer(folder)
+
+
+def config(folder: Path, *words: str) -> WarmConfig:
+    options = {"operators": 2, "digits": 1}
+    known = {"options": options, "steps": 6, "trees": 4, "save_every": 2, "update": {"rate": 0.01}}
+    return load(WarmConfig, words=words, base={"model": str(folder), "sampler": {"device": "cpu"}} | known)
+
+
+def elsewhere(task: int, *, token_ids: bool = True, engine: ScriptedEngine | None = None) -> Tree:
+    """The oracle's tree in the tokens of somebody else, or in none."""
+    question = TASKS.task("train", task)
+    oracle = script(TASKS.oracle(question, delegate=True, seed=task), "tools")
+    speaker = engine or ScriptedEngine(oracle, token_ids=token_ids)
+
+    async def one() -> Tree:
+        return await play(TASKS, question, engine=speaker)
+
+    return anyio.run(one)
+
+
+def shown(renderer: TokenRenderer, **more: Any) -> Tree:
+    async def one() -> Tree:
+        return await demonstrate(TASKS, TASKS.task("train", 3), renderer=renderer, **more)
+
+    return anyio.run(one)
+
+
+@pytest.mark.parametrize("dialect", ["tools", "python"])
+def test_a_demonstration_is_in_the_model_s_own_tokens_and_ends_its_turns_as_the_model_does(
+    renderer: TokenRenderer, dialect: str
+) -> None:
+    tree = shown(renderer, dialect=dialect)
+    assert len(tree.nodes) > 1
+    assert tree.root.verdict is not None
+    assert tree.root.verdict.score == 1
+    assert speaks(renderer, tree)
+    for node in tree.nodes:
+        assert node.pieces[0].token_ids == renderer.open(*_opening(node.pieces[0].text)).token_ids
+        said = [piece for piece in node.pieces if piece.sampled]
+        ends = [piece.token_ids[-1] == renderer.end_of_turn for piece in said]
+        assert ends == [True] * len(said) if dialect == "tools" else said[-1].text.endswith("</python>")
+
+
+def _opening(text: str) -> tuple[str, str]:
+    system, _, user = text.partition("<|im_end|>\n<|im_start|>user\n")
+    return system.removeprefix("<|im_start|>system\n"), user.removesuffix("<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_rows_to_copy_are_every_sampled_token_and_no_other(renderer: TokenRenderer) -> None:
+    tree = shown(renderer)
+    rows = rows_to_copy([tree])
+    assert [row.node for row in rows] == [node.index for node in tree.nodes]
+    for row, node in zip(rows, tree.nodes, strict=True):
+        assert (row.advantage, row.weight, row.logprobs) == (1.0, 1.0, None)
+        copied = renderer.tokenizer.decode(list(compress(row.token_ids, row.mask)))
+        assert copied == "".join(piece.text + "<|im_end|>" for piece in node.pieces if piece.sampled)
+
+
+def test_a_share_of_demonstrations_delegates_and_the_same_ones_each_time(folder: Path, renderer: TokenRenderer) -> None:
+    def delegating(*words: str) -> list[bool]:
+        given = config(folder, *words)
+        return [len(tree.nodes) > 1 for tree in anyio.run(demonstrations, TASKS, "train", given, renderer, range(30))]
+
+    half = delegating()
+    assert 5 < sum(half) < 25
+    assert delegating() == half
+    assert delegating("seed=1") != half
+    assert not any(delegating("delegate=0"))
+    assert sum(delegating("delegate=1")) > 25  # here and there the oracle finds nothing to hand out
+
+
+def test_the_model_learns_what_it_is_shown_and_training_can_begin_there(tmp_path: Path, folder: Path) -> None:
+    run = warmstart(config(folder, "steps=30"), runs=tmp_path)
+    losses = [record["loss"] for record in run.metrics()]
+    assert losses[0] > 5
+    assert losses[-1] < 0.6 * losses[0]
+    assert {record["score"] for record in run.metrics()} == {1.0}
+    assert {record["gap"] for record in run.metrics()} == {None}
+    newest = latest(run.path)
+    assert newest is not None
+    begun = train(small.config(newest, "steps=1"), runs=tmp_path)
+    assert len(begun.metrics()) == 1
+
+
+def test_a_warm_start_that_stopped_goes_on_to_the_same_bits(tmp_path: Path, folder: Path) -> None:
+    whole = warmstart(config(folder), runs=tmp_path / "whole")
+
+    def stop(record: dict[str, Any]) -> None:
+        if record["step"] == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        warmstart(config(folder), runs=tmp_path / "stopped", tell=stop)
+    assert bits(resume_warmstart(tmp_path / "stopped" / "warmstart")) == bits(whole)
+
+
+# Trees of another model.
+
+
+@pytest.mark.parametrize("token_ids", [True, False], ids=["other ids", "text alone"])
+def test_a_tree_of_another_model_is_said_again_in_this_one_s_tokens(renderer: TokenRenderer, token_ids: bool) -> None:
+    theirs = elsewhere(3, token_ids=token_ids)
+    assert not speaks(renderer, theirs)
+
+    async def again() -> Tree | None:
+        return await replay(theirs, renderer=renderer, taskset=TASKS)
+
+    ours = anyio.run(again)
+    assert ours is not None
+    assert speaks(renderer, ours)
+    assert [node.answer for node in ours.nodes] == [node.answer for node in theirs.nodes]
+    assert [node.verdict for node in ours.nodes] == [node.verdict for node in theirs.nodes]
+    direct = shown(renderer, seed=3)
+    assert [node.token_ids for node in ours.nodes] == [node.token_ids for node in direct.nodes]
+
+
+def test_a_node_that_was_cut_short_is_not_shown(renderer: TokenRenderer) -> None:
+    cut = elsewhere(3, engine=ScriptedEngine(lambda _: Reply(text="word " * 5000)))
+
+    async def again() -> Tree | None:
+        return await replay(cut, renderer=renderer, taskset=TASKS)
+
+    assert anyio.run(again) is None
+
+
+def test_trees_of_a_run_directory_are_learnt_from(tmp_path: Path, folder: Path) -> None:
+    theirs = RunDir.create(tmp_path, "theirs")
+    theirs.write([elsewhere(number, token_ids=False) for number in range(3)])
+    run = warmstart(config(folder, f"run={theirs.path}", "steps=4", "trees=2"), runs=tmp_path)
+    assert [record["trees"] for record in run.metrics()] == [2] * 4
+    assert run.metrics()[-1]["loss"] < run.metrics()[0]["loss"]
+
+
+def test_trees_that_did_not_score_are_not_shown(tmp_path: Path, folder: Path) -> None:
+    wrong = elsewhere(3, engine=ScriptedEngine(lambda _: "Answer: none"))
+    right = elsewhere(3)
+    assert worth_showing([wrong, right], least=1.0, where="here") == [right]
+    theirs = RunDir.create(tmp_path, "theirs")
+    theirs.write([wrong])
+    with pytest.raises(TrainError, match=r"none of the 1 trees of .* scored 1 or more: nothing to show"):
+        warmstart(config(folder, f"run={theirs.path}"), runs=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_is_not_there_is_told(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(ramet.StoreError, match="is not a run directory"):
+        warmstart(config(folder, f"run={tmp_path}"), runs=tmp_path)
+    with pytest.raises(ConfigError, match="arithmetic has no split 'nowhere'"):
+        warmstart(config(folder, "task=arithmetic:nowhere"), runs=tmp_path)
