@@ -13,13 +13,13 @@ demo: $(DONE)    ## run a scripted tree and look at what it left behind
 	$(BIN)/ramet demo
 
 test: $(DONE)    ## the whole test suite
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4
 
 check: $(DONE)   ## format, lint, strict types, tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/ruff check src tests
 	$(BIN)/pyright
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4
 
 format: $(DONE)  ## rewrite the code in the house style
 	$(BIN)/ruff format src tests
