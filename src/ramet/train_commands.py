@@ -18,7 +18,7 @@ from ramet.models import check_packages
 from ramet.store import RunDir
 
 if TYPE_CHECKING:
-    from ramet.train.loop import Started, Tell
+    from ramet.train.held import Started, Tell
 
 RECIPES = Path(__file__).parent / "recipes"
 

@@ -19,9 +19,9 @@ from ramet.interfaces import Host, Outcome, Request, Result
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.train.collect import attempts_of, collect
 from ramet.train.forward import score
+from ramet.train.held import Held, hold
 from ramet.train.learn import learn
 from ramet.train.learner import state_of
-from ramet.train.loop import Held, hold
 from ramet.train.losses import Loss
 from ramet.train.rows import rows_of
 from ramet.train.settings import SamplerConfig, UpdateConfig
