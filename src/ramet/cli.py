@@ -200,9 +200,15 @@ def train(
     settings: Settings = None,
     resume: Resume = None,
     runs: Runs = Path("runs"),
+    data: DataPath = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check the settings, all but the weights, and print them in full.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a model to delegate: play groups of trees, credit every node, update, again.
+
+    Without a recipe or settings it lists the recipes that come with it.
 
     Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
 
@@ -210,7 +216,7 @@ def train(
     """
     from ramet import train_commands
 
-    train_commands.train(recipe, settings or [], resume=resume, runs=runs, as_json=json)
+    train_commands.train(recipe, settings or [], resume=resume, runs=runs, data=data, check=check, as_json=json)
 
 
 @app.command()
@@ -219,6 +225,7 @@ def warmstart(
     settings: Settings = None,
     resume: Resume = None,
     runs: Runs = Path("runs"),
+    data: DataPath = None,
     json: Json = False,
 ) -> None:
     """Teach a model by demonstrations: a taskset's oracle (task=NAME:SPLIT), or the trees of a run (run=DIR).
@@ -227,7 +234,7 @@ def warmstart(
     """
     from ramet import train_commands
 
-    train_commands.warmstart(recipe, settings or [], resume=resume, runs=runs, as_json=json)
+    train_commands.warmstart(recipe, settings or [], resume=resume, runs=runs, data=data, as_json=json)
 
 
 @tasks_app.callback(invoke_without_command=True)

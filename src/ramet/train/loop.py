@@ -60,6 +60,7 @@ def train(config: TrainConfig, *, runs: Path | str = "runs", tell: Tell = quiet,
     """A new run from its first step to its last, its supervised start first if it has one."""
     config = replace(config, model=settled(config.model))
     work = work_of(config)
+    check_files(work)
     if work.warm is not None:
         model_folder(config.model)  # told before anything is written
         run = RunDir.create(runs, config.name, config=config, kind="train")
@@ -124,6 +125,13 @@ def work_of(config: TrainConfig) -> Work:
     if warm is not None:
         check_source(warm)
     return Work(config=config, taskset=taskset, split=split, rule=rule, trial=trial, warm=warm)
+
+
+def check_files(work: Work) -> None:
+    """Tasksets that read files have to find theirs, before an hour is spent until the first one is due."""
+    for taskset, split in ((work.taskset, work.split), *([work.trial] if work.trial else [])):
+        if taskset.size(split) == 0:
+            raise ConfigError(f"{taskset.name}:{split} has no tasks")
 
 
 def _tasks(spec: str, options: dict[str, Any]) -> tuple[Taskset, str]:
