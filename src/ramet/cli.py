@@ -300,6 +300,37 @@ def bench_runtime(
     bench(fanout=fanout, depth=depth, open_nodes=open_nodes, repeat=repeat, python=python, as_json=json)
 
 
+@bench_app.command("learner")
+def bench_learner(
+    prompts: Annotated[str, typer.Option(help="Lengths of the shared prompts, in tokens.")] = "512,1024,4096",
+    answer: Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")] = 256,
+    group: Annotated[int, typer.Option(min=1, help="Rows that share a prompt.")] = 8,
+    tokens: Annotated[int | None, typer.Option(min=64, help="A micro-batch: 32768 on a GPU, else 4608.")] = None,
+    modes: Annotated[str | None, typer.Option(help="Of plain,padded,packed,recomputed; all unless said.")] = None,
+    shape: Annotated[str | None, typer.Option(help="135m or 5m: the larger on a GPU unless said.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the GPU if there is one.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Steps each, of which the best counts: 3, or 1.")] = None,
+    json: Json = False,
+) -> None:
+    """Tokens/s and memory of learning: groups packed by their shared prompt against padded, in one run."""
+    from ramet.models import check_packages
+
+    check_packages("")
+    from ramet.bench.learner import bench, numbers
+
+    bench(
+        prompts=numbers(prompts),
+        answer=answer,
+        group=group,
+        tokens=tokens,
+        modes=None if modes is None else modes.split(","),
+        shape=shape,
+        device=device,
+        repeat=repeat,
+        as_json=json,
+    )
+
+
 @bench_app.command("engine")
 def bench_engine(
     model: Annotated[
