@@ -18,12 +18,12 @@ SOURCE = Path(ramet.__file__).parent
 KNOBS: dict[type[Any], list[str]] = {
     TrainConfig: [
         *["name", "model", "task", "options", "dialect", "steps", "tasks", "group", "seed", "temperature", "budget"],
-        *["budget_per", "show_budget", "rule", "credit", "loss", "update", "sampler", "eval", "warm", "gap"],
-        *["save_every", "keep", "minutes"],
+        *["budget_per", "show_budget", "rule", "credit", "loss", "update", "sampler", "eval", "warm", "track"],
+        *["gap", "save_every", "keep", "minutes"],
     ],
     WarmConfig: [
         *["name", "model", "task", "options", "run", "least", "dialect", "delegate", "steps", "trees", "seed"],
-        *["budget", "show_budget", "loss", "update", "sampler", "save_every", "keep"],
+        *["budget", "show_budget", "loss", "update", "sampler", "track", "save_every", "keep"],
     ],
     UpdateConfig: [
         *["rate", "warmup", "schedule", "betas", "decay", "clip", "tokens", "packed", "checkpointing", "lora"],

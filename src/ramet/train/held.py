@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import anyio
 import torch
@@ -23,9 +22,9 @@ from ramet.store import RunDir
 from ramet.train.checkpoint import latest, load_state, save
 from ramet.train.learner import Learner, make_learner
 from ramet.train.policy import Lora, prepare
-from ramet.train.settings import SamplerConfig, UpdateConfig
+from ramet.train.settings import SamplerConfig, TrainConfig, UpdateConfig, WarmConfig
+from ramet.train.track import Tell, open_trackers, tracking
 
-Tell = Callable[[dict[str, Any]], None]  # hears the numbers of every step
 Started = Callable[[RunDir], None]  # hears where they are kept, when everything is loaded
 
 
@@ -95,6 +94,11 @@ def kept(held: Held, run: RunDir, *, keep: int) -> Iterator[None]:
         if done and held.learner.whole and run.metrics()[-1:] and run.metrics()[-1]["step"] + 1 == done:
             save(held.learner, run.path, step=done, tokenizer=held.folder, keep=keep)
         raise
+
+
+def tracked(config: TrainConfig | WarmConfig, run: RunDir, tell: Tell) -> AbstractContextManager[Tell]:
+    """A `tell` that lets those know too whom the settings name."""
+    return tracking(open_trackers(config.track, run.path, asdict(config)), tell)
 
 
 def free_memory() -> None:

@@ -34,11 +34,12 @@ from ramet.train.checkpoint import folder_at, latest, save
 from ramet.train.collect import attempts_of, collect
 from ramet.train.forward import score
 from ramet.train.gradients import Elsewhere
-from ramet.train.held import Held, Started, Tell, found_again, free_memory, hold, kept, quiet, settled
+from ramet.train.held import Held, Started, Tell, found_again, free_memory, hold, kept, quiet, settled, tracked
 from ramet.train.learn import facts_of, learn
 from ramet.train.policy import prepare
 from ramet.train.rows import Row
 from ramet.train.settings import TrainConfig, WarmConfig, spec_of, warm_of
+from ramet.train.track import check_trackers
 from ramet.train.warmstart import check_source, resume_warmstart, warmstart
 from ramet.types import Node, Task, Tree, Verdict
 
@@ -65,12 +66,14 @@ def train(config: TrainConfig, *, runs: Path | str = "runs", tell: Tell = quiet,
         model_folder(config.model)  # told before anything is written
         run = RunDir.create(runs, config.name, config=config, kind="train")
         started(run)
-        return _carry_on(work, run, tell=tell, started=quiet)
+        with tracked(config, run, tell) as told:
+            return _carry_on(work, run, tell=told, started=quiet)
     held = hold(config.model, config.update, config.sampler, seed=config.seed)
     with held.engine:
         run = RunDir.create(runs, config.name, config=config, kind="train")
         started(run)
-        anyio.run(partial(_go_on, work, held, run, first=0, tell=tell))
+        with tracked(config, run, tell) as told:
+            anyio.run(partial(_go_on, work, held, run, first=0, tell=told))
     return run
 
 
@@ -78,7 +81,8 @@ def resume(path: Path | str, *, tell: Tell = quiet, started: Started = quiet) ->
     """Go on where the newest checkpoint is. What was done after it is done again, and comes out the same."""
     run = found_again(path, kind="train")
     work = work_of(load(TrainConfig, file=run.path / "config.toml"))
-    return _carry_on(work, run, tell=tell, started=started)
+    with tracked(work.config, run, tell) as told:
+        return _carry_on(work, run, tell=told, started=started)
 
 
 def _carry_on(work: Work, run: RunDir, *, tell: Tell, started: Started) -> RunDir:
@@ -113,6 +117,7 @@ def _warmed(config: WarmConfig, run: RunDir, tell: Tell) -> str:
 
 def work_of(config: TrainConfig) -> Work:
     """Find everything a config names; what is not there is told now."""
+    check_trackers(config.track)
     make_dialect(config.dialect)
     taskset, split = _tasks(config.task, config.options)
     rule = load_rule(config.rule, config.credit)

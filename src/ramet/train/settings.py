@@ -106,6 +106,7 @@ class TrainConfig:
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     warm: dict[str, Any] = field(default_factory=dict[str, Any])  # a supervised start before it; see `warm_of`
+    track: tuple[str, ...] = ()  # who else gets the numbers: tensorboard, wandb, trackio
     gap: float = 0.1  # stop when sampler and learner differ by more than this in log-prob, on average
     save_every: int = 10  # steps
     keep: int = 2  # checkpoints
@@ -145,6 +146,7 @@ class WarmConfig:
     loss: Loss = field(default_factory=lambda: Loss(kind="plain", aggregation="token"))
     update: UpdateConfig = field(default_factory=lambda: UpdateConfig(rate=1e-4))
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    track: tuple[str, ...] = ()
     save_every: int = 100
     keep: int = 1
 
@@ -160,7 +162,7 @@ class WarmConfig:
 
 
 SHARED = ("task", "options", "dialect", "budget", "show_budget")  # what a supervised start may say otherwise
-SAME = ("name", "model", "seed", "sampler")  # what it may not
+SAME = ("name", "model", "seed", "sampler", "track")  # what it may not
 
 
 def warm_of(config: TrainConfig) -> WarmConfig | None:
