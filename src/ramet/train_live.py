@@ -66,6 +66,8 @@ class Watch:
         return self.totals.get("train", 0) - len(self.records.get("train", []))
 
     def frame(self) -> Group:
+        if not self.name:
+            return Group(Text("loading ...", style="dim"))
         records = self.records.get(self.part, [])
         lines: list[Any] = [self._headline(len(records))]
         if records:
@@ -81,7 +83,7 @@ class Watch:
             Text("supervised start" if "warmstart" in (self.kind, f"{self.part}start") else "training"),
             Text(f"step {min(done + 1, total):,} of {total:,}"),
             ProgressBar(total=max(total, 1), completed=done, width=20),
-            Text("" if left is None else f"about {clock(left)} left", style="dim"),
+            Text("done" if done >= total else "" if left is None else f"about {clock(left)} left", style="dim"),
         ]
         line.add_row(*parts)
         return line
