@@ -67,13 +67,16 @@ def test_training_and_evaluation_do_not_meet():
     taskset = Series(terms=(1, 12))
     train = {taskset.task("train", index).question for index in range(400)}
     held_out = {taskset.task("eval", index).question for index in range(100)}
-    assert train and held_out and not train & held_out
+    assert train
+    assert held_out
+    assert not train & held_out
 
 
 def test_long_series_are_at_least_twice_as_long_as_any_trained_on():
     taskset = Series(terms=(1, 12))
     terms = {last - first + 1 for first, last in (ends(taskset, "long", index) for index in range(100))}
-    assert min(terms) == 24 and max(terms) == 27
+    assert min(terms) == 24
+    assert max(terms) == 27
 
 
 def ends(taskset: Series, split: str, index: int) -> tuple[int, int]:
@@ -96,7 +99,8 @@ def test_the_oracle_wins_both_ways(dialect: str, delegate: bool):
 def test_what_a_refused_clone_would_have_done_is_done_by_its_parent():
     adder = Adder(delegate=True, dice_seed=("x",))
     move = adder.move(View(goal=goal(13, 15), depth=0, history=(("no", "5"),)))
-    assert move.answer == "5" and move.thought == "13=4\n14=9\n15=5"
+    assert move.answer == "5"
+    assert move.thought == "13=4\n14=9\n15=5"
 
 
 @pytest.mark.parametrize(

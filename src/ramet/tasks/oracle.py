@@ -69,7 +69,7 @@ class Oracle(Protocol):
 
 
 def script(oracle: Oracle, dialect: str, *, alone: Oracle | None = None, levels: int | None = None) -> Script:
-    """The oracle as a model for `ScriptedEngine`. `alone` moves where a tree of so many levels allows no more clones."""
+    """The oracle as a model for `ScriptedEngine`. `alone` moves at the lowest of `levels`, where clones are refused."""
     voices = {
         "tools": (tools_words, tools_results),
         "python": (python_words, python_results),

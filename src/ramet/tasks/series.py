@@ -30,7 +30,7 @@ class Series:
     """`terms` is how many numbers are added, `numbers` from which they come, each (least, most)."""
 
     name = "series"
-    about = "add up the digits of consecutive numbers; every part can be checked"
+    about = "add up digits of consecutive numbers; every part is checked"
     splits: Mapping[str, str] = {
         "train": "without end",
         "eval": "never in train, except as a part of something longer",
