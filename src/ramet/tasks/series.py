@@ -149,10 +149,11 @@ class Adder:
         if view.turn == 0:
             cut = Dice("cut", *self.dice_seed, view.goal).between(first, last - 1)
             return Move(asks=(Ask(goal=goal(first, cut)), Ask(goal=goal(cut + 1, last))))
-        digits = [DIGIT.findall(answer) for answer in view.history[0]]
-        if not all(digits):
+        digits = [found[-1] for found in map(DIGIT.findall, view.history[0]) if found]
+        if len(digits) < 2:
             return _add_up(first, last)  # a clone was refused: nobody else will do it
-        return Move(answer=str(sum(int(found[-1]) for found in digits) % 10))
+        total = sum(map(int, digits)) % 10
+        return Move(thought=f"{'+'.join(digits)}={total}", answer=str(total))
 
     def _splits(self, first: int, last: int, view: View) -> bool:
         """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
