@@ -129,7 +129,7 @@ def buckets(sizes: Sequence[tuple[float, bool]], *, most: int = MOST_BUCKETS) ->
 
 
 def _parts(lengths: Sequence[int], most: int) -> list[int]:
-    """Into how many parts each run is cut: one at least, more where the parts are longest, no more than `most` in all."""
+    """Into how many parts each run is cut: one at least, more where parts are longest, no more than `most` in all."""
     parts = [1] * len(lengths)
     while sum(parts) < most:
         longest = max(range(len(lengths)), key=lambda i: lengths[i] / parts[i])
