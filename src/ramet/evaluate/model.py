@@ -33,13 +33,11 @@ def model_of(name: str) -> tuple[str, list[Trained]]:
         raise ConfigError(
             f"{path} was made by ramet {run.kind} and holds no model: give a run of {' or '.join(TRAINED)}"
         )
-    check_packages("")
-    from ramet.train.checkpoint import latest
-
-    newest = latest(path)
-    if newest is None:
+    # As `ramet.train.checkpoint.latest` has it, which would load torch to print a finished table.
+    checkpoints = sorted(folder for folder in (path / "checkpoints").glob("step-*") if folder.is_dir())
+    if not checkpoints:
         raise ConfigError(f"{path} has no checkpoint yet")
-    return str(newest.resolve()), trained_on(newest)
+    return str(checkpoints[-1].resolve()), trained_on(checkpoints[-1])
 
 
 def trained_on(folder: Path) -> list[Trained]:
