@@ -17,7 +17,7 @@ import pytest
 
 from ramet.evaluate import read_records
 from ramet.evaluate.items import Trained
-from ramet.evaluate.model import model_of, weights_hash
+from ramet.evaluate.model import Model, model_of, weights_hash
 from ramet.store import RunDir, read_trees
 from tests.test_cli import RAMET, Server, complaint, environment, printed
 
@@ -87,6 +87,8 @@ def test_a_model_behind_a_server_is_evaluated_and_the_numbers_can_be_traced(tmp_
     records = read_records(run)
     names = {tree.id for tree in read_trees(run)}
     assert {name for record in records for name in record.trees} == names
+    asked = printed(tmp_path, "sql", str(run), "select sum(generated) as used from records", "--json")
+    assert json.loads(asked) == [{"used": sum(record.generated for record in records)}]
     shown = printed(tmp_path, "show", str(run), "--tree", records[0].trees[0], "--json")
     (tree,) = json.loads(shown)
     assert tree["usage"]["tokens"] == records[0].generated
@@ -231,16 +233,26 @@ def test_a_run_directory_means_its_newest_checkpoint_and_what_it_was_trained_on(
     start_ = str(first / "checkpoints" / "step-000010")
     more = {"task": "arithmetic:train", "options": {"operators": [2, 4]}, "model": start_}
     second = trained_run(tmp_path, "rl", kind="train", **more)
-    folder, trained = model_of(str(second))
-    assert folder == str(second / "checkpoints" / "step-000010")
-    assert trained == [Trained("arithmetic", 2, 4), Trained("arithmetic", 1, 2)]
-    assert model_of(start_) == (start_, [Trained("arithmetic", 1, 2)])
-    assert model_of("smollm2") == ("smollm2", [])
+    model = model_of(str(second))
+    assert model.name == str(second / "checkpoints" / "step-000010")
+    assert model.trained == [Trained("arithmetic", 2, 4), Trained("arithmetic", 1, 2)]
+    assert (model_of(start_).name, model_of(start_).trained) == (start_, [Trained("arithmetic", 1, 2)])
+    assert model_of("smollm2") == Model(name="smollm2", trained=[], settings={})
+
+
+def test_a_model_is_spoken_to_as_it_was_trained(tmp_path: Path) -> None:
+    settings = {"task": "arithmetic:train", "dialect": "terse", "show_budget": True}
+    options = {"operators": [1, 2], "digits": 1}
+    budget = {"tokens": [50, 90], "nodes": 3, "turns": [2, 4]}
+    run = trained_run(tmp_path, "rl", kind="train", **settings, options=options, budget=budget)
+    same, other = model_of(str(run), ["arithmetic:long"]), model_of(str(run), ["arithmetic:long", "craft:easy"])
+    assert same.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}, "options": options}
+    assert other.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}}
 
 
 def test_a_supervised_start_counts_as_training(tmp_path: Path) -> None:
     run = trained_run(tmp_path, "both", kind="train", task="craft:train", warm={"steps": 3, "task": "craft:train_easy"})
-    assert model_of(str(run))[1] == [Trained("craft", 4, 6), Trained("craft", 2, 3)]
+    assert model_of(str(run)).trained == [Trained("craft", 4, 6), Trained("craft", 2, 3)]
 
 
 def test_a_run_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -269,10 +281,11 @@ def test_a_trained_model_is_evaluated_from_its_run_directory(tmp_path: Path) -> 
     run = RunDir.create(tmp_path, "small", config=config, kind="train")
     shutil.copytree(model, run.path / "checkpoints" / "step-000004")
     command = ["eval", "arithmetic:eval", "--model", str(run.path), "--methods", "single,clones", "--budgets", "40"]
-    command += ["-n", "6", "options.operators=[1,2]", "options.digits=1", "budget.reserve=4", "--json"]
+    command += ["-n", "6", "options.operators=[1,2]", "--json"]
     facts = json.loads(printed(tmp_path, *command, OMP_NUM_THREADS=os.environ["OMP_NUM_THREADS"]))
     assert {record["beyond"] for record in facts["records"] if record["size"] == 1} == {False}
     assert {record["beyond"] for record in facts["records"] if record["size"] == 2} == {True}
     assert all(record["generated"] <= 40 for record in facts["records"])
     assert facts["meta"]["model_sha256"] == weights_hash(model)
     assert facts["meta"]["hardware"]["torch"]
+    assert (facts["config"]["budget"]["reserve"], facts["config"]["options"]["digits"]) == (4, 1)

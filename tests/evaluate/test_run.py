@@ -17,7 +17,7 @@ from ramet.evaluate.costs import costs_of
 from ramet.evaluate.journal import FILE, Journal, alone, write_records
 from ramet.store import RunDir, read_trees
 from ramet.tasks import load
-from ramet.tasks.arithmetic import Calculator
+from ramet.tasks.arithmetic import Arithmetic, Calculator
 from ramet.tasks.oracle import script
 from ramet.types import Completion, Prompt
 from tests.evaluate.trees import answered, record
@@ -127,6 +127,16 @@ def test_the_table_says_it_all() -> None:
     assert lines[1].split()[:4] == ["method", "budget", "items", "accuracy"]
     assert lines[2].split()[:6] == ["single", "1,000", "6", "100%", "[61,", "100]"]
     assert any("clones − single" in line and "cannot tell" in line for line in lines)
+
+
+def test_a_taskset_of_one_s_own_needs_no_line_in_a_registry() -> None:
+    class Mine(Arithmetic):
+        name = "mine"
+
+    own = Mine(operators=2, digits=1)
+    found = anyio.run(partial(evaluate, [(own, "eval"), SPLIT], engine=ramet.ScriptedEngine(solver), n=2))
+    assert [one.task for one in found.records[:4]] == ["mine:eval/0", "mine:eval/1", f"{SPLIT}/0", f"{SPLIT}/1"]
+    assert [section.title for section in found.sections()] == ["mine:eval", SPLIT]
 
 
 # What a cell's numbers depend on.
