@@ -58,7 +58,7 @@ def evaluate(
         print_json(_facts(found, run))
     else:
         wide = out if out.is_terminal else Console(width=PIPED, highlight=False, markup=False)
-        wide.print(rendered(found.sections()))
+        wide.print(rendered(found.sections(), width=wide.width))
     finish(run, as_json=as_json)
 
 
