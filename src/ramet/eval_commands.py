@@ -105,7 +105,7 @@ class Place:
 
     def made(self) -> RunDir:
         """A new one, with what a reader needs to trace its numbers."""
-        facts = {"key": self.key, "command": shlex.join(["ramet", *sys.argv[1:]]), "seed": self.config.seed}
+        facts = {"key": self.key, "command": written(sys.argv[1:]), "seed": self.config.seed}
         machine = hardware(local=self.config.engine.kind == "local")
         return RunDir.create_at(
             self.path, config=self.config, kind="eval", facts={**facts, **self.model, "hardware": machine}
@@ -118,6 +118,20 @@ def place_of(config: EvaluateConfig, *, runs: Path, into: Path | None) -> Place:
     key = hashlib.sha256(repr((to_toml(config), sorted(model.items()))).encode()).hexdigest()
     path = into or runs / f"eval-{slug('-'.join(config.tasks))}-{key[:8]}"
     return Place(config=config, path=path, key=key, model=model)
+
+
+def written(words: Sequence[str]) -> str:
+    """A command as it can be repeated; a key is never written down.
+
+    Example:
+        written(["eval", "craft:easy", "--api-key", "secret", "-n", "3"])  # "ramet eval craft:easy -n 3"
+        written(["eval", "--api-key=secret", "a b"])                       # "ramet eval 'a b'"
+    """
+    kept: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if "--api-key" not in (before, word) and not word.startswith("--api-key="):
+            kept.append(word)
+    return shlex.join(["ramet", *kept])
 
 
 def _changed(run: RunDir, config: EvaluateConfig) -> str:
