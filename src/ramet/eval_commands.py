@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ramet.agent.dialects import make_dialect
 from ramet.commands import command, out, print_json
-from ramet.config import load, to_toml
+from ramet.config import load, settings_of, to_toml
 from ramet.engine.choose import ChosenEngine, closing, engines_of
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError
@@ -75,12 +75,16 @@ def settled(words: Sequence[str], flags: Mapping[str, Any], file: Path | None) -
     if specs:
         flags["tasks"] = specs
     settings = [word for word in words if "=" in word]
-    config = load(EvaluateConfig, file=file, words=settings, flags=flags)
+    named = flags.get("engine.model") or settings_of(settings).get("engine", {}).get("model")
+    model = None if named is None else model_of(str(named), specs)
+    if model is not None:
+        flags["engine.model"] = model.name
+    config = load(
+        EvaluateConfig, file=file, words=settings, flags=flags, base=None if model is None else model.settings
+    )
     if not config.engine.model:
         raise ConfigError("which model? give --model: a run directory, a folder, smollm2, or its name on a server")
-    model = model_of(config.engine.model, config.tasks)
-    flags["engine.model"] = model.name
-    return load(EvaluateConfig, file=file, words=settings, flags=flags, base=model.settings), model
+    return config, model or model_of(config.engine.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

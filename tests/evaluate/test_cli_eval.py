@@ -289,7 +289,7 @@ def test_a_trained_model_is_evaluated_from_its_run_directory(tmp_path: Path) -> 
     run = RunDir.create(tmp_path, "small", config=config, kind="train")
     shutil.copytree(model, run.path / "checkpoints" / "step-000004")
     command = ["eval", "arithmetic:eval", "--model", str(run.path), "--methods", "single,clones", "--budgets", "40"]
-    command += ["-n", "6", "options.operators=[1,2]", "--json"]
+    command += ["-n", "6", "options.operators=[1,2]", "engine.device=cpu", "--json"]
     facts = json.loads(printed(tmp_path, *command, OMP_NUM_THREADS=os.environ["OMP_NUM_THREADS"]))
     assert {record["beyond"] for record in facts["records"] if record["size"] == 1} == {False}
     assert {record["beyond"] for record in facts["records"] if record["size"] == 2} == {True}
