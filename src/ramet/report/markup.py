@@ -54,15 +54,21 @@ def escaped(text: str) -> str:
 
 
 def table(head: Sequence[Content], rows: Iterable[Sequence[Content]], *, caption: str, labels: int = 1) -> Markup:
-    """A table that scrolls by itself on a narrow screen; the first `labels` columns name the row."""
+    """A table that scrolls by itself on a narrow screen; the first `labels` columns name the row.
+
+    Where all names but the last are those of the row above, they step back.
+    """
     top = tag("tr", [tag("th", cell, scope="col", class_="l" if i < labels else None) for i, cell in enumerate(head)])
-    body = [
-        tag(
-            "tr",
-            [tag("th", cell, scope="row") if i < labels else tag("td", cell) for i, cell in enumerate(row)],
-        )
-        for row in rows
-    ]
+    body: list[Markup] = []
+    above: Sequence[Content] = ()
+    for row in rows:
+        same = labels > 1 and bool(above) and list(above[: labels - 1]) == list(row[: labels - 1])
+        cells = [
+            tag("th", cell, scope="row", class_="same" if same and i < labels - 1 else None) if i < labels else tag("td", cell)
+            for i, cell in enumerate(row)
+        ]
+        body.append(tag("tr", cells, class_="new" if above and labels > 1 and not same else None))
+        above = row
     inner = tag("table", tag("caption", caption), tag("thead", top), tag("tbody", body))
     return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ramet.evaluate import statistics
 from ramet.evaluate.record import Record
 from ramet.evaluate.statistics import Estimate
+from ramet.evaluate.tables import is_right
 from ramet.report.read import Run
 
 ALL, WITHIN, BEYOND = "all items", "within training", "beyond training"
@@ -47,6 +48,11 @@ class Cell:
     @property
     def critical_path(self) -> float:
         return self.mean(lambda record: record.critical_path)
+
+    @property
+    def partly(self) -> bool:
+        """Some answers were neither right nor wholly wrong."""
+        return any(0 < record.score and not is_right(record) for record in self.records)
 
     @property
     def delegated(self) -> float:
@@ -89,6 +95,8 @@ class Comparison:
     budgets: tuple[int | None, ...]
     methods_apart: tuple[Versus, ...] = ()
     runs_apart: tuple[Versus, ...] = ()
+    title: str = ""  # the split, where it is known
+    place: int = 0  # on the page: different from that of any other
 
     def cell(self, key: Key) -> Cell | None:
         return next((cell for cell in self.cells if cell.key == key), None)
@@ -110,21 +118,47 @@ def is_oracle(method: str) -> bool:
 
 
 def comparisons(runs: Sequence[Run]) -> list[Comparison]:
-    """Runs with records, those that share tasks together."""
-    groups: list[list[Run]] = []
-    for run in (run for run in runs if run.records):
-        tasks = _tasks(run)
-        near = [group for group in groups if any(tasks & _tasks(other) for other in group)]
+    """Runs with records, split by split; those that answered the same tasks together."""
+    groups: list[list[tuple[str, Run]]] = []
+    for piece in (piece for run in runs for piece in by_split(run)):
+        near = [group for group in groups if any(_comparable(piece[1], other) for _, other in group)]
         groups = [group for group in groups if group not in near]
-        groups.append([*(member for group in near for member in group), run])
-    return [compare(group) for group in groups]
+        groups.append([*(member for group in near for member in group), piece])
+    return [
+        compare([run for _, run in group], title=group[0][0], place=place) for place, group in enumerate(groups, 1)
+    ]
 
 
-def _tasks(run: Run) -> set[str]:
-    return {record.task for record in run.records}
+def overviews(runs: Sequence[Run]) -> list[Comparison]:
+    """Runs that answered several splits, these beside each other as buckets: nothing is averaged over them."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        if run.records and len(splits_of(run)) > 1:
+            groups.setdefault(splits_of(run), []).append(run)
+    return [compare(group) for group in groups.values()]
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def splits_of(run: Run) -> tuple[str, ...]:
+    """The splits an evaluation asked for, as its settings name them."""
+    return tuple(map(str, run.config.get("tasks", ())))
+
+
+def by_split(run: Run) -> list[tuple[str, Run]]:
+    """The run's records of each split by themselves. With several splits, a record's bucket is its split."""
+    splits = splits_of(run)
+    if len(splits) < 2:
+        return [(splits[0] if splits else "", run)] if run.records else []
+    parts = [(split, tuple(one for one in run.records if one.bucket == split)) for split in splits]
+    return [(split, replace(run, records=own)) for split, own in parts if own]
+
+
+def _comparable(one: Run, other: Run) -> bool:
+    """They share tasks: the same names, made with the same options."""
+    alike = all(one.config.get(key) == other.config.get(key) for key in ("options", "data"))
+    return alike and bool({record.task for record in one.records} & {record.task for record in other.records})
+
+
+def compare(runs: Sequence[Run], *, title: str = "", place: int = 0) -> Comparison:
     """Cells of all runs, with the front among them."""
     found: dict[Key, list[Record]] = {}
     for run in runs:
@@ -132,7 +166,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
             found.setdefault((run.name, record.method, record.budget), []).append(record)
     methods = tuple(dict.fromkeys(method for _, method, _ in found))
     budgets = tuple(sorted({budget for _, _, budget in found}, key=by_budget))
-    keys = sorted(found, key=lambda key: (_place(runs, key[0]), methods.index(key[1]), by_budget(key[2])))
+    names = [run.name for run in runs]
+    keys = sorted(found, key=lambda key: (names.index(key[0]), methods.index(key[1]), by_budget(key[2])))
     cells = [
         Cell(run=key[0], method=key[1], budget=key[2], records=tuple(found[key]), accuracy=accuracy_of(found[key]))
         for key in keys
@@ -143,11 +178,11 @@ def compare(runs: Sequence[Run]) -> Comparison:
         buckets=tuple(buckets_of([record for run in runs for record in run.records])),
         methods=methods,
         budgets=budgets,
+        title=title,
+        place=place,
     )
     return replace(
-        plain,
-        methods_apart=tuple(between_methods(plain)),
-        runs_apart=tuple(between_runs(plain)),
+        plain, methods_apart=tuple(between_methods(plain)), runs_apart=tuple(between_runs(plain))
     )
 
 
@@ -156,16 +191,9 @@ def by_budget(budget: int | None) -> float:
     return math.inf if budget is None else budget
 
 
-def _place(runs: Sequence[Run], name: str) -> int:
-    return [run.name for run in runs].index(name)
-
-
 def accuracy_of(records: Sequence[Record]) -> Estimate:
-    """The mean score; where every score is 0 or 1 that is a rate."""
-    scores = [record.score for record in records]
-    if all(score in (0.0, 1.0) for score in scores):
-        return statistics.rate(round(math.fsum(scores)), len(scores))
-    return statistics.mean(scores)
+    """The share of items that are right."""
+    return statistics.rate(sum(map(is_right, records)), len(records))
 
 
 def _fronts(cells: Sequence[Cell]) -> list[Cell]:
@@ -192,8 +220,8 @@ def buckets_of(records: Iterable[Record]) -> list[Bucket]:
 def versus(cell: Cell, other: Cell, part: str = ALL) -> Versus | None:
     """Item by item; None where they share no item of this part."""
     pairs = _pairs(cell, other, part)
-    first = {one.task: one.score for one, _ in pairs}
-    second = {two.task: two.score for _, two in pairs}
+    first = {one.task: float(is_right(one)) for one, _ in pairs}
+    second = {two.task: float(is_right(two)) for _, two in pairs}
     gap = statistics.difference(first, second)
     return None if gap is None else Versus(cell=cell.key, other=other.key, part=part, pairs=tuple(pairs), gap=gap)
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ramet.evaluate.record import Record
 from ramet.report.numbers import Cell, Comparison, accuracy_of, is_oracle
-from ramet.report.style import Look, canvas, light, looks, png_of, svg_of
+from ramet.report.style import WIDTH, Look, canvas, light, looks, png_of, svg_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_POINTS = 10  # sizes on one axis; more are put together
+CROWDED = 16  # dots a picture of usual width has room for
 DODGE = 0.13  # of a bucket's width, between neighbouring series
 
 
@@ -124,12 +125,18 @@ def _front(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
     )  # fmt: skip
 
 
-def _buckets(comparison: Comparison, *, name: str) -> Picture | None:
+def overview_picture(comparison: Comparison, *, name: str) -> Picture | None:
+    """Several splits beside each other."""
+    return _buckets(comparison, name=name, title="Accuracy by split")
+
+
+def _buckets(comparison: Comparison, *, name: str, title: str = "Accuracy by bucket") -> Picture | None:
     """Accuracy by part of the table at the largest budget each series has."""
     if len(comparison.buckets) < 2:
         return None
-    figure, axes = canvas(height=3.6)
     styles = series_looks(comparison)
+    wide = len(styles) * len(comparison.buckets) > CROWDED
+    figure, axes = canvas(width=2 * WIDTH if wide else WIDTH, height=3.6)
     shift = min(DODGE, 0.8 / len(styles))
     for number, (series, look) in enumerate(styles.items()):
         cell = _cells_of(comparison, series)[-1]
@@ -140,9 +147,8 @@ def _buckets(comparison: Comparison, *, name: str) -> Picture | None:
                 _dot(axes, place + offset, own, look, label=comparison.label(*series))
     _shade(axes, comparison)
     names = [bucket.name for bucket in comparison.buckets]
-    axes.set_xticks(range(len(names)), names, rotation=0 if sum(map(len, names)) < 44 else 30)
-    if sum(map(len, names)) >= 44:
-        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    long = sum(map(len, names)) > (90 if wide else 40)
+    axes.set_xticks(range(len(names)), names, rotation=25 if long else 0, ha="right" if long else "center")
     axes.grid(visible=False, axis="x")
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.tick_params(axis="x", length=0)
@@ -152,7 +158,8 @@ def _buckets(comparison: Comparison, *, name: str) -> Picture | None:
     return picture(
         figure,
         name=name,
-        title="Accuracy by bucket",
+        title=title,
+        wide=wide,
         caption=f"Each method {_largest(comparison)}; bars are 95 % intervals"
         + ("; shaded buckets lie beyond what the model was trained on." if beyond else "."),
     )
@@ -308,5 +315,5 @@ def legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     known = dict(zip(labels, handles, strict=True))
     longest = max(map(len, known), default=1)
-    columns = max(1, min(len(known), 62 // (longest + 8)))
+    columns = max(1, min(len(known), round(13.2 * figure.get_figwidth()) // (longest + 8)))
     figure.legend(list(known.values()), list(known), loc="outside upper left", ncols=columns, fontsize=8.5)

@@ -19,10 +19,11 @@ KNOWN = {
     "python": "Python",
     "seed": "seed",
     "model": "model",
-    "model_hash": "model hash",
+    "model_sha256": "model hash (SHA-256)",
+    "server": "server",
     "hardware": "hardware",
 }
-HIDDEN = {"schema"}
+HIDDEN = {"schema", "key"}  # for machines
 
 
 def provenance(runs: Sequence[Run]) -> list[Content]:

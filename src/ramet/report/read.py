@@ -39,14 +39,18 @@ class Run:
     notes: tuple[str, ...]  # what is missing or cannot be read
 
 
-def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """The runs in their order, each under a name of its own."""
+def read_runs(paths: Sequence[Path], *, names: Sequence[str | None] | None = None) -> list[Run]:
+    """The runs in their order, each under a name of its own: the one it is given, or its directory's."""
     if not paths:
         raise ConfigError("which runs? give one or more run directories")
-    unique = list({path.resolve(): path for path in paths}.values())
-    runs = [read_run(path) for path in unique]
-    names = names_of(unique)
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ConfigError("a run is named twice")
+    runs = [read_run(path) for path in paths]
+    given = [None] * len(paths) if names is None else names
+    final = [name or own for name, own in zip(given, names_of(paths), strict=True)]
+    if len(set(final)) < len(final):
+        raise ConfigError(f"two runs have the same name: {', '.join(final)}")
+    return [replace(run, name=name) for run, name in zip(runs, final, strict=True)]
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -53,6 +53,17 @@ def tokens(budget: int | None) -> str:
     return "the tasks' own budgets" if budget is None else f"{budget:,} tokens"
 
 
+def many_tokens(budgets: Sequence[int | None]) -> str:
+    """Budgets in a sentence.
+
+    Example:
+        many_tokens([500, 1000])  # "500 and 1,000 tokens"
+    """
+    told = [f"{budget:,}" for budget in budgets if budget is not None]
+    parts = [f"{listed(told)} tokens"] if told else []
+    return listed(parts + (["the tasks' own budgets"] if None in budgets else []))
+
+
 def short_tokens(budget: int | None) -> str:
     """A budget in a table."""
     return "own" if budget is None else f"{budget:,}"
@@ -77,13 +88,13 @@ def verdict(versus: Versus) -> str:
     if versus.told:
         return "better" if versus.told > 0 else "worse"
     if not versus.gap.differing:
-        return "no item scored differently"
+        return "no item came out differently"
     if versus.gap.needed is None:
         return "cannot tell: no difference on average"
     return f"cannot tell, about {versus.gap.needed:,} items needed"
 
 
-def headline(comparison: Comparison) -> list[str]:
+def headline(comparison: Comparison, *, titled: bool = False) -> list[str]:
     """A sentence for each pair of methods or runs: who is better, by how much, and where nobody can tell."""
     found: list[str] = []
     for run in comparison.runs:
@@ -92,7 +103,8 @@ def headline(comparison: Comparison) -> list[str]:
         prefix = f"{run.name}: " if comparison.several else ""
         found += [prefix + said for said in _by_pair(clones or own, _method)]
     found += _by_pair([one for one in comparison.runs_apart if not is_oracle(one.cell[1])], _with_method)
-    return found or [_alone(comparison)]
+    title = f"{comparison.title}: " if titled and comparison.title else ""
+    return [title + said for said in found or [_alone(comparison)]]
 
 
 def _by_pair(differences: Iterable[Versus], name: _Name) -> list[str]:
@@ -144,10 +156,10 @@ def _by_how_much(one: Versus) -> str:
 
 
 def _unknown(first: str, second: str, unknown: Sequence[Versus], *, alone: bool) -> str:
-    where = f"at {listed([tokens(one.cell[2]) for one in unknown])}"
+    where = f"at {many_tokens([one.cell[2] for one in unknown])}"
     items = max(one.gap.items for one in unknown)
     needed = [one.gap.needed for one in unknown if one.gap.needed is not None]
-    more = f"; about {min(needed):,} would be needed" if needed else ""
+    more = f"; {min(needed):,} or more would be needed" if needed else ""
     said = f"cannot tell {first} from {second}" if alone else "cannot tell"
     return f"{said} {where} ({items:,} {'item' if items == 1 else 'items'}{more})"
 
