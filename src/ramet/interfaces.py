@@ -46,6 +46,14 @@ class Caching(Protocol):
     def ended(self, node_id: str) -> None: ...
 
 
+@runtime_checkable
+class Windowed(Protocol):
+    """An engine that knows the longest text its model can hold, in tokens."""
+
+    @property
+    def window(self) -> int: ...
+
+
 class World(Protocol):
     """The live state of one task. Every node of the tree holds the same object."""
 
@@ -89,6 +97,26 @@ class Taskset(Protocol):
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None: ...
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle: ...
     def self_check(self, task: Task) -> tuple[float, float]: ...
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A taskset that can tell whether two answers say the same, without a look at the right one.
+
+    Votes are counted by it. Without it answers are the same when their words are, or the numbers they consist of.
+    """
+
+    def same(self, task: Task, one: str, other: str) -> bool: ...
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """A taskset whose tasks have a size: operators, hops, lines. What was trained on is a range of sizes."""
+
+    def size_of(self, task: Task) -> float | None: ...
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        """The smallest and the largest there can be."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
