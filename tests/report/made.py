@@ -48,7 +48,9 @@ def records(method: str, budget: int | None, scores: str, **more: Any) -> list[R
     return [record(method, budget, number, float(sign), **more) for number, sign in enumerate(scores)]
 
 
-def tree(name: str, *, question: str = "2 + 2", answer: str = "4", score: float = 1.0, split: bool = False) -> ramet.Tree:
+def tree(
+    name: str, *, question: str = "2 + 2", answer: str = "4", score: float = 1.0, split: bool = False
+) -> ramet.Tree:
     """A root, and with `split` two clones that ran side by side: 10 + 5 tokens of its own, 20 and 30 of theirs."""
     turns = [Turn(tokens=10, finish="stop", started_s=0.0, sampled_s=1.0, children=[1, 2] if split else [])]
     turns.append(Turn(tokens=5, finish="stop", started_s=4.0, sampled_s=4.5))
@@ -56,7 +58,9 @@ def tree(name: str, *, question: str = "2 + 2", answer: str = "4", score: float 
     if split:
         for index, tokens, end in ((1, 20, 3.0), (2, 30, 4.0)):
             turn = Turn(tokens=tokens, finish="stop", started_s=1.0, sampled_s=end)
-            nodes.append(_node(index, 0, f"part {index}", tokens, tokens, 1.0, end, turns=[turn], answer="2", score=1.0))
+            nodes.append(
+                _node(index, 0, f"part {index}", tokens, tokens, 1.0, end, turns=[turn], answer="2", score=1.0)
+            )
     task = ramet.Task(question=question, id="sums:eval/0")
     return ramet.Tree(id=name, task=task, budget=ramet.Budget(), dialect="tools", nodes=nodes, seconds=4.5)
 

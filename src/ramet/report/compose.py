@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ramet.report.behind import behind_cells, behind_differences, drawn_tree, examples
 from ramet.report.curves import overlaid_pictures, training_pictures
 from ramet.report.markup import Content, tag
 from ramet.report.numbers import Comparison, overviews
@@ -12,14 +13,10 @@ from ramet.report.plots import Picture, evaluation_pictures, overview_picture
 from ramet.report.read import Run, newest_trees, read_trees
 from ramet.report.sections import (
     area_table,
-    behind_cells,
-    behind_differences,
     bucket_table,
     comparison_tables,
-    drawn_tree,
-    examples,
     figures,
-    method_table,
+    method_tables,
     split_table,
 )
 from ramet.report.timeline import MOST_NODES, timeline
@@ -81,7 +78,7 @@ def _evaluation(comparison: Comparison, *, alone: bool) -> Section:
         tag("p", UNEQUAL, class_="note") if len({len(cell.records) for cell in comparison.cells}) > 1 else None,
         figures(pictures[:2]),
         tag("p", ORACLE) if any(cell.oracle for cell in comparison.cells) else None,
-        method_table(comparison),
+        method_tables(comparison),
         area_table(comparison),
         comparison_tables(comparison),
         tag("p", CHANCE, class_="small") if comparison.methods_apart or comparison.runs_apart else None,

@@ -132,7 +132,7 @@ def _panel(lines: Sequence[Line], *, name: str, title: str, caption: str, share:
     lines = [line for line in lines if line.points]
     if not lines:
         return None
-    figure, axes = canvas(height=3.0)
+    figure, axes = canvas(height=2.7)
     for line in lines:
         _draw(axes, line)
     axes.set_xlabel("step")

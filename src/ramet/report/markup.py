@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 VOID = frozenset({"meta", "br", "hr", "img", "link"})
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no browser shows them, and no XML may hold them
@@ -53,23 +53,33 @@ def escaped(text: str) -> str:
     return html.escape(CONTROL.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)
 
 
-def table(head: Sequence[Content], rows: Iterable[Sequence[Content]], *, caption: str, labels: int = 1) -> Markup:
-    """A table that scrolls by itself on a narrow screen; the first `labels` columns name the row.
+def table(
+    head: Sequence[Content],
+    rows: Iterable[Sequence[Content]],
+    *,
+    caption: str,
+    labels: int = 1,
+    left: Collection[int] = (),
+) -> Markup:
+    """A table that scrolls by itself on a narrow screen; the first `labels` columns name the row, `left` hold text.
 
     Where all names but the last are those of the row above, they step back.
     """
-    top = tag("tr", [tag("th", cell, scope="col", class_="l" if i < labels else None) for i, cell in enumerate(head)])
+    top = [tag("th", cell, scope="col", class_="l" if i < labels or i in left else None) for i, cell in enumerate(head)]
     body: list[Markup] = []
-    above: Sequence[Content] = ()
+    above: list[Content] | None = None
     for row in rows:
-        same = labels > 1 and bool(above) and list(above[: labels - 1]) == list(row[: labels - 1])
+        names = list(row[: labels - 1])
+        same = labels > 1 and names == above
         cells = [
-            tag("th", cell, scope="row", class_="same" if same and i < labels - 1 else None) if i < labels else tag("td", cell)
+            tag("th", cell, scope="row", class_="same" if same and i < labels - 1 else None)
+            if i < labels
+            else tag("td", cell, class_="l" if i in left else None)
             for i, cell in enumerate(row)
         ]
-        body.append(tag("tr", cells, class_="new" if above and labels > 1 and not same else None))
-        above = row
-    inner = tag("table", tag("caption", caption), tag("thead", top), tag("tbody", body))
+        body.append(tag("tr", cells, class_="new" if labels > 1 and above is not None and not same else None))
+        above = names
+    inner = tag("table", tag("caption", caption), tag("thead", tag("tr", top)), tag("tbody", body))
     return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 

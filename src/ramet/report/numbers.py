@@ -52,7 +52,7 @@ class Cell:
     @property
     def partly(self) -> bool:
         """Some answers were neither right nor wholly wrong."""
-        return any(0 < record.score and not is_right(record) for record in self.records)
+        return any(record.score > 0 and not is_right(record) for record in self.records)
 
     @property
     def delegated(self) -> float:
@@ -124,9 +124,7 @@ def comparisons(runs: Sequence[Run]) -> list[Comparison]:
         near = [group for group in groups if any(_comparable(piece[1], other) for _, other in group)]
         groups = [group for group in groups if group not in near]
         groups.append([*(member for group in near for member in group), piece])
-    return [
-        compare([run for _, run in group], title=group[0][0], place=place) for place, group in enumerate(groups, 1)
-    ]
+    return [compare([run for _, run in group], title=group[0][0], place=place) for place, group in enumerate(groups, 1)]
 
 
 def overviews(runs: Sequence[Run]) -> list[Comparison]:
@@ -181,9 +179,7 @@ def compare(runs: Sequence[Run], *, title: str = "", place: int = 0) -> Comparis
         title=title,
         place=place,
     )
-    return replace(
-        plain, methods_apart=tuple(between_methods(plain)), runs_apart=tuple(between_runs(plain))
-    )
+    return replace(plain, methods_apart=tuple(between_methods(plain)), runs_apart=tuple(between_runs(plain)))
 
 
 def by_budget(budget: int | None) -> float:

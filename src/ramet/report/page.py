@@ -19,15 +19,16 @@ from typing import Any
 
 from ramet.errors import ConfigError, StoreError
 from ramet.report.compose import Section, sections_of
+from ramet.report.headline import headline, plain_headline
 from ramet.report.markup import Content, Markup, anchor, join, tag
 from ramet.report.numbers import Comparison, comparisons
 from ramet.report.plots import Picture
 from ramet.report.provenance import provenance
 from ramet.report.read import Run, read_runs
 from ramet.report.style import drawing, variables
-from ramet.report.words import headline, hundredths
 
 HERE = Path(__file__).parent
+SENTENCES = 3  # on top of the page; the others are folded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +59,17 @@ def make_report(runs: Sequence[Path], *, names: Sequence[str | None] | None = No
     if not sections:
         reasons = "; ".join(f"{run.path}: {', '.join(run.notes) or 'no tree has finished yet'}" for run in found)
         raise ConfigError(f"nothing to show yet: {reasons}")
-    said = [line for one in compared for line in headline(one, titled=len(compared) > 1)]
-    said += _plain_headline(found)
+    spoken = [headline(one, titled=len(compared) > 1) for one in compared]
+    room = max(1, SENTENCES // max(1, len(compared)))
+    top = [line for lines in spoken for line in lines[:room]]
+    top += [line for run in found if (line := plain_headline(run)) is not None]
+    rest = [line for lines in spoken for line in lines[room:]]
     return Report(
         runs=tuple(found),
         comparisons=tuple(compared),
-        headline=tuple(said),
+        headline=tuple(top),
         pictures=tuple(picture for section in sections for picture in section.pictures),
-        html=_html(found, said, sections),
+        html=_html(found, top, rest, sections),
     )
 
 
@@ -101,27 +105,7 @@ def _write_records(report: Report, into: Path) -> None:
     (into / "records.csv").write_text(sink.getvalue(), encoding="utf-8")
 
 
-def _plain_headline(runs: Sequence[Run]) -> list[str]:
-    """What training runs came to. Nothing is compared here: steps play other tasks than the ones before."""
-    found: list[str] = []
-    for run in runs:
-        first, last = (run.metrics[0], run.metrics[-1]) if run.metrics else ({}, {})
-        if "eval_success" in last:
-            begun = next(one["eval_success"] for one in run.metrics if "eval_success" in one)
-            said = f"from {hundredths(begun)} % to {hundredths(last['eval_success'])} % success on held-out tasks"
-            found.append(f"{run.name}: {said} in {len(run.metrics):,} steps.")
-        elif "success" in last and run.kind == "train":
-            said = f"from {hundredths(first['success'])} % to {hundredths(last['success'])} % success"
-            found.append(f"{run.name}: {said} in {len(run.metrics):,} steps, each on tasks of its own.")
-        elif run.metrics:
-            found.append(f"{run.name}: {len(run.metrics):,} steps.")
-        elif not run.records and run.tree_ids:
-            number = len(run.tree_ids)
-            found.append(f"{run.name}: {number:,} {'tree' if number == 1 else 'trees'}.")
-    return found
-
-
-def _html(runs: Sequence[Run], said: Sequence[str], sections: Sequence[Section]) -> str:
+def _html(runs: Sequence[Run], top: Sequence[str], rest: Sequence[str], sections: Sequence[Section]) -> str:
     names = ", ".join(run.name for run in runs)
     ids = [anchor("section", str(number)) for number in range(len(sections))]
     head = [
@@ -137,7 +121,8 @@ def _html(runs: Sequence[Run], said: Sequence[str], sections: Sequence[Section])
     broken = sum(bool(run.notes) for run in runs)
     body = [
         tag("h1", f"ramet report: {names}"),
-        tag("ul", [tag("li", line) for line in said], class_="lead"),
+        tag("ul", [tag("li", line) for line in top], class_="lead"),
+        _folded(rest) if rest else None,
         tag("p", _link_to_notes(broken), class_="small") if broken else None,
         tag("nav", links, " ", tag("a", "Where this comes from", href="#provenance")),
         tag("main", [_section(one, target) for one, target in zip(sections, ids, strict=True)]),
@@ -147,6 +132,11 @@ def _html(runs: Sequence[Run], said: Sequence[str], sections: Sequence[Section])
     ]
     page = join(tag("head", head), tag("body", body))
     return f"<!doctype html>\n{tag('html', page, lang='en')}\n"
+
+
+def _folded(lines: Sequence[str]) -> Markup:
+    summary = tag("summary", f"{len(lines)} more such {'sentence' if len(lines) == 1 else 'sentences'}")
+    return tag("details", summary, tag("ul", [tag("li", line) for line in lines]), class_="small")
 
 
 def _link_to_notes(broken: int) -> Content:

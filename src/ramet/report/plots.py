@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 10  # sizes on one axis; more are put together
 CROWDED = 16  # dots a picture of usual width has room for
+ROW = 0.17  # inches of a row of names
 DODGE = 0.13  # of a bucket's width, between neighbouring series
 
 
@@ -76,7 +77,7 @@ def _cells_of(comparison: Comparison, series: Series) -> list[Cell]:
 
 def _accuracy(comparison: Comparison, *, critical: bool, name: str) -> Picture:
     """Accuracy against what it cost, a line a series, through its budgets."""
-    figure, axes = canvas(height=3.6)
+    figure, axes = canvas(height=3.1)
 
     def cost(cell: Cell) -> float:
         return cell.critical_path if critical else cell.generated
@@ -136,7 +137,7 @@ def _buckets(comparison: Comparison, *, name: str, title: str = "Accuracy by buc
         return None
     styles = series_looks(comparison)
     wide = len(styles) * len(comparison.buckets) > CROWDED
-    figure, axes = canvas(width=2 * WIDTH if wide else WIDTH, height=3.6)
+    figure, axes = canvas(width=2 * WIDTH if wide else WIDTH, height=3.1)
     shift = min(DODGE, 0.8 / len(styles))
     for number, (series, look) in enumerate(styles.items()):
         cell = _cells_of(comparison, series)[-1]
@@ -222,7 +223,7 @@ DEPTH = Trait(
 
 def _by_size(comparison: Comparison, trait: Trait, *, name: str) -> Picture | None:
     """A trait against size, for methods that may delegate, at the largest budget of each."""
-    figure, axes = canvas(height=3.4)
+    figure, axes = canvas(height=2.9)
     drawn = 0
     for series, look in series_looks(comparison).items():
         if series[1].startswith(("single", "vote@", "best@")):
@@ -316,4 +317,5 @@ def legend(figure: Figure, axes: Axes) -> None:
     known = dict(zip(labels, handles, strict=True))
     longest = max(map(len, known), default=1)
     columns = max(1, min(len(known), round(13.2 * figure.get_figwidth()) // (longest + 8)))
+    figure.set_figheight(figure.get_figheight() + ROW * -(-len(known) // columns))
     figure.legend(list(known.values()), list(known), loc="outside upper left", ncols=columns, fontsize=8.5)

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ramet.evaluate.record import Record
-from ramet.evaluate.tables import areas_of, is_right
+from ramet.evaluate.tables import areas_of
 from ramet.report.markup import Content, Markup, anchor, table, tag
-from ramet.report.numbers import (
-    ALL,
-    Bucket,
-    Cell,
-    Comparison,
-    Key,
-    Versus,
-    accuracy_of,
-)
+from ramet.report.numbers import ALL, BEYOND, WITHIN, Bucket, Cell, Comparison, Key, Versus, accuracy_of
 from ramet.report.plots import Picture
-from ramet.report.read import Run
-from ramet.report.words import amount, hundredths, method_name, percent, points, short_tokens, signed, tokens, verdict
-from ramet.types import Tree
-from ramet.view import draw, one_line
+from ramet.report.words import amount, hundredths, method_name, percent, points, short_tokens, signed, verdict
 
-LISTED = 500  # items of one cell on the page; all of them are in records.csv
-FOLDED = 2  # trees of one item that are listed openly
 Column = tuple[str, str, Callable[[Record], float]]
 
 SCORE: tuple[Column, ...] = (("score", "mean score, where answers can be partly right", lambda record: record.score),)
@@ -61,12 +47,16 @@ def link(target: str, *content: Content) -> Markup:
     return tag("a", *content, href=f"#{target}")
 
 
-def method_table(comparison: Comparison) -> Markup:
-    """Every method under every budget."""
-    priced = any(record.dollars is not None for cell in comparison.cells for record in cell.records)
-    partly = any(cell.partly for cell in comparison.cells)
-    columns = [*(SCORE if partly else ()), *COLUMNS]
-    head: list[Content] = [*_key_head(comparison), "items", "accuracy", *(_explained(*one[:2]) for one in columns)]
+def method_tables(comparison: Comparison) -> list[Markup]:
+    """Every method under every budget, a table a run."""
+    return [_method_table(comparison, run.name) for run in comparison.runs]
+
+
+def _method_table(comparison: Comparison, run: str) -> Markup:
+    cells = [cell for cell in comparison.cells if cell.run == run]
+    priced = any(record.dollars is not None for cell in cells for record in cell.records)
+    columns = [*(SCORE if any(cell.partly for cell in cells) else ()), *COLUMNS]
+    head: list[Content] = ["method", "budget", "items", "accuracy", *(_explained(*one[:2]) for one in columns)]
     head += [
         _explained("delegated", "share of items that were split among clones"),
         _explained("beside", "share of clones that ran at the same time as a sibling"),
@@ -74,9 +64,10 @@ def method_table(comparison: Comparison) -> Markup:
         *(["dollars"] if priced else []),
         _explained("front", "nobody is as good for fewer tokens, or for a shorter critical path"),
     ]
-    rows = [_method_row(comparison, cell, columns, priced) for cell in comparison.cells]
-    caption = "Methods under the same budgets: means per item, 95 % intervals"
-    return table(head, rows, caption=caption, labels=len(_key_head(comparison)))
+    rows = [_method_row(comparison, cell, columns, priced) for cell in cells]
+    name = f"{run}: methods" if comparison.several else "Methods"
+    caption = f"{name} under the same budgets: means per item, 95 % intervals"
+    return table(head, rows, caption=caption, labels=2, left=(len(head) - 1,))
 
 
 def _key_head(comparison: Comparison) -> list[Content]:
@@ -101,7 +92,8 @@ def _method_row(comparison: Comparison, cell: Cell, columns: Sequence[Column], p
         values.append(_dollars(cell))
     marks = [name for name, on in (("tokens", cell.front), ("path", cell.front_critical)) if on]
     shown = [str(len(cell.records)), percent(cell.accuracy), *values]
-    return [*_key(comparison, cell.key), *(link(target, one) for one in shown), ", ".join(marks) or "–"]
+    names: list[Content] = [method_name(cell.method), short_tokens(cell.budget)]
+    return [*names, *(link(target, one) for one in shown), ", ".join(marks) or "–"]
 
 
 def _beside(cell: Cell) -> str:
@@ -121,7 +113,9 @@ def area_table(comparison: Comparison) -> Markup | None:
     for run in comparison.runs:
         for area in areas_of(run.records):
             name = method_name(area.method)
-            target = cell_id(comparison, next(c.key for c in comparison.cells if (c.run, c.method) == (run.name, area.method)))
+            target = cell_id(
+                comparison, next(c.key for c in comparison.cells if (c.run, c.method) == (run.name, area.method))
+            )
             shown = [f"{area.reference:,.0f}", link(target, percent(area.share))]
             rows.append([*([run.name] if comparison.several else []), name, *shown])
     if not rows:
@@ -170,140 +164,54 @@ def _bucket_cell(cell: Cell, bucket: Bucket, target: Target) -> Content:
     return link(target(cell, bucket), percent(accuracy_of(own))) if own else "–"
 
 
-def versus_table(differences: Sequence[Versus], comparison: Comparison, *, caption: str) -> Markup | None:
-    """Differences item by item, with what they say."""
-    if not differences:
-        return None
-    across = any(one.cell[0] != one.other[0] for one in differences)
-    head: list[Content] = [*(["run"] if comparison.several and not across else []), "this", "against", "budget"]
-    labels = len(head)
-    head += ["items", "items that differ", "points [95 %]", "verdict"]
-    return table(head, [_versus_row(one, comparison, across) for one in differences], caption=caption, labels=labels)
-
-
-def _versus_row(one: Versus, comparison: Comparison, across: bool) -> list[Content]:
-    run = [one.cell[0]] if comparison.several and not across else []
-    names = [f"{method_name(key[1])}, {key[0]}" if across else method_name(key[1]) for key in (one.cell, one.other)]
-    part = [] if one.part == ALL else [tag("span", one.part, class_="mark")]
-    target = versus_id(comparison, one)
-    gap = f"{signed(one.gap.value)} {points(one.gap.low, one.gap.high)}"
-    shown = [link(target, said) for said in (f"{one.gap.items:,}", f"{one.gap.differing:,}", gap)]
-    sign = {1: "good", -1: "bad", 0: "unknown"}[one.told]
-    return [*run, names[0], names[1], [short_tokens(one.cell[2]), part], *shown, tag("span", verdict(one), class_=sign)]
-
-
-def comparison_tables(comparison: Comparison) -> list[Markup | None]:
-    """Differences between methods, and between runs."""
-    return [
-        versus_table(comparison.methods_apart, comparison, caption="Methods compared item by item"),
-        versus_table(comparison.runs_apart, comparison, caption="Runs compared item by item: same method, same budget")
-        if comparison.several
-        else None,
-    ]
-
-
-def command(run: Run, tree: str) -> Markup:
-    """What to type to see a tree."""
-    return tag("code", f"ramet show {shlex.quote(str(run.path))} --tree {shlex.quote(tree)}", class_="copy")
-
-
-def trees_of(run: Run, trees: Sequence[str]) -> Content:
-    """Commands for the trees of one item; many of them are folded."""
-    shown = [tag("div", command(run, tree)) for tree in trees]
-    if len(shown) <= FOLDED:
-        return shown
-    return tag("details", tag("summary", f"{len(shown)} trees"), shown)
-
-
-def behind_cells(comparison: Comparison) -> list[Markup]:
-    """For each cell its items, bucket by bucket: what was scored, what it cost, and its trees."""
-    runs = {run.name: run for run in comparison.runs}
-    return [_behind_cell(cell, runs[cell.run], comparison) for cell in comparison.cells]
-
-
-def _behind_cell(cell: Cell, run: Run, comparison: Comparison) -> Markup:
-    title = f"{comparison.label(cell.run, cell.method)} at {tokens(cell.budget)}: {len(cell.records):,} items"
-    left = LISTED
-    inner: list[Content] = []
-    for bucket in comparison.buckets:
-        own = [record for record in cell.records if record.bucket == bucket.name]
-        if not own:
-            continue
-        beyond = ", beyond training" if bucket.beyond else ""
-        caption = f"{bucket.name}{beyond}: {len(own):,} items, {percent(accuracy_of(own))}"
-        rows = [_item(record, run) for record in own[: max(0, left)]]
-        head = ("task", "score", "answer", "generated", "critical path", "nodes", "trees")
-        inner.append(tag("div", table(head, rows, caption=caption), id=cell_id(comparison, cell.key, bucket.name)))
-        left -= len(own)
-    if left < 0:
-        inner.append(tag("p", f"Only the first {LISTED:,} of {len(cell.records):,}; all of them are in records.csv."))
-    return tag("details", tag("summary", title), tag("div", inner, id=cell_id(comparison, cell.key)), class_="behind")
-
-
-def _item(record: Record, run: Run) -> list[Content]:
-    answer = "no answer" if record.answer is None else one_line(record.answer, 60)
-    costs = [f"{record.generated:,}", f"{record.critical_path:,}", f"{record.nodes:,}"]
-    return [record.task, f"{record.score:g}", answer, *costs, trees_of(run, record.trees)]
-
-
-def behind_differences(comparison: Comparison) -> list[Markup]:
-    """For each difference the items on which the two were not equal."""
-    runs = {run.name: run for run in comparison.runs}
-    both = [*comparison.methods_apart, *comparison.runs_apart]
-    return [_behind_difference(one, runs, comparison) for one in both]
-
-
-def _behind_difference(one: Versus, runs: Mapping[str, Run], comparison: Comparison) -> Markup:
-    names = [comparison.label(key[0], key[1]) for key in (one.cell, one.other)]
-    part = "" if one.part == ALL else f", {one.part}"
-    title = f"{names[0]} against {names[1]} at {tokens(one.cell[2])}{part}: {one.gap.differing:,} items differ"
-    apart = [pair for pair in one.pairs if is_right(pair[0]) != is_right(pair[1])]
-    rows = [
-        (
-            first.task,
-            f"{first.score:g}",
-            f"{second.score:g}",
-            trees_of(runs[one.cell[0]], first.trees),
-            trees_of(runs[one.other[0]], second.trees),
-        )
-        for first, second in apart[:LISTED]
-    ]
-    head = ("task", names[0], names[1], f"trees of {names[0]}", f"trees of {names[1]}")
-    inner = table(head, rows, caption=title) if rows else tag("p", "All items came out the same.")
-    return tag("details", tag("summary", title), tag("div", inner, id=versus_id(comparison, one)), class_="behind")
-
-
-def drawn_tree(tree: Tree, run: Run, *, title: str, open_: bool = False) -> Markup:
-    """A tree as text, with what was asked and answered."""
-    reason = tree.root.verdict.reason if tree.root.verdict is not None else ""
-    facts = [
-        tag("p", tag("strong", "Asked: "), one_line(tree.task.question, 400)),
-        tag("p", tag("strong", "Answered: "), one_line(tree.answer if tree.answer is not None else "nothing", 400)),
-        tag("p", tag("strong", "Verdict: "), one_line(reason, 400)) if reason else None,
-    ]
-    lines = tag("pre", draw(tree), tabindex="0")
-    return tag("details", tag("summary", title), facts, lines, tag("p", command(run, tree.id)), open=open_)
-
-
-def examples(comparison: Comparison) -> list[tuple[str, Run, Record]]:
-    """A right and a wrong item for each method and run at its largest budget, with a title."""
-    found: list[tuple[str, Run, Record]] = []
+def comparison_tables(comparison: Comparison) -> list[Markup]:
+    """Differences between methods in each run, and between runs, item by item."""
+    found: list[Markup] = []
     for run in comparison.runs:
-        for method in comparison.methods:
-            cells = [cell for cell in comparison.cells if (cell.run, cell.method) == (run.name, method)]
-            if not cells:
-                continue
-            for word, right in (("right", True), ("wrong", False)):
-                record = _typical([one for one in cells[-1].records if is_right(one) == right], run)
-                if record is not None:
-                    title = f"{comparison.label(run.name, method)}, {word}: {record.task} at {tokens(record.budget)}"
-                    found.append((title, run, record))
+        own = [one for one in comparison.methods_apart if one.cell[0] == run.name]
+        name = f"{run.name}: methods" if comparison.several else "Methods"
+        if own:
+            found.append(_versus_table(own, comparison, caption=f"{name} compared item by item"))
+    for run in comparison.runs[1:]:
+        own = [one for one in comparison.runs_apart if one.cell[0] == run.name]
+        if own:
+            caption = f"{run.name} against {comparison.runs[0].name}, item by item: same method, same budget"
+            found.append(_versus_table(own, comparison, caption=caption, across=True))
     return found
 
 
-def _typical(records: Sequence[Record], run: Run) -> Record | None:
-    """One whose tree is stored: of those that delegated, the one in the middle by nodes; else by tokens."""
-    stored = [record for record in records if any(tree in run.tree_ids for tree in record.trees)]
-    split = [record for record in stored if record.delegated] or stored
-    split.sort(key=lambda record: (record.nodes, record.generated, record.task))
-    return split[len(split) // 2] if split else None
+def _versus_table(
+    differences: Sequence[Versus], comparison: Comparison, *, caption: str, across: bool = False
+) -> Markup:
+    """A row for each pair and budget; items within and beyond training have columns of their own."""
+    rows: dict[tuple[Key, Key], list[Versus]] = {}
+    for one in differences:
+        rows.setdefault((one.cell, one.other), []).append(one)
+    parts = [part for part in (WITHIN, BEYOND) if any(one.part == part for one in differences)]
+    labels: list[Content] = ["method", "budget"] if across else ["this", "against", "budget"]
+    head: list[Content] = [*labels, "items", "differ", "points [95 %]", "verdict", *parts]
+    body = [_versus_row(own, comparison, parts, across) for own in rows.values()]
+    return table(head, body, caption=caption, labels=len(labels), left=(len(labels) + 3,))
+
+
+def _versus_row(own: Sequence[Versus], comparison: Comparison, parts: Sequence[str], across: bool) -> list[Content]:
+    whole = next(one for one in own if one.part == ALL)
+    names: list[Content] = [method_name(key[1]) for key in ((whole.cell,) if across else (whole.cell, whole.other))]
+    target = versus_id(comparison, whole)
+    counts = [link(target, f"{count:,}") for count in (whole.gap.items, whole.gap.differing)]
+    shown = [*counts, _gap(comparison, whole), tag("span", verdict(whole), class_=SIGN[whole.told])]
+    by_part = {one.part: one for one in own}
+    more = [_signed_gap(comparison, by_part[part]) if part in by_part else "–" for part in parts]
+    return [*names, short_tokens(whole.cell[2]), *shown, *more]
+
+
+SIGN = {1: "good", -1: "bad", 0: "unknown"}
+
+
+def _gap(comparison: Comparison, one: Versus) -> Markup:
+    return link(versus_id(comparison, one), f"{signed(one.gap.value)} {points(one.gap.low, one.gap.high)}")
+
+
+def _signed_gap(comparison: Comparison, one: Versus) -> Markup:
+    """With the verdict as a sign before it, and in words for who points at it or listens."""
+    return tag("span", _gap(comparison, one), class_=SIGN[one.told], title=f"{verdict(one)}; {one.gap.items:,} items")

@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ramet.report.behind import command
 from ramet.report.markup import Content, Markup, anchor, table, tag
 from ramet.report.read import Run
-from ramet.report.sections import command, link
+from ramet.report.sections import link
 from ramet.report.words import amount, hundredths
 from ramet.types import Tree
 from ramet.view import one_line
@@ -123,7 +124,7 @@ def trees_table(run: Run, trees: Sequence[Tree]) -> Markup:
             ]
         )
     head = ("question", "score", "answer", "generated", "critical path", "nodes", "depth", "look")
-    return table(head, rows, caption=f"{run.name}: trees")
+    return table(head, rows, caption=f"{run.name}: trees", left=(2, 7))
 
 
 def sql_hint(run: Run) -> Markup:

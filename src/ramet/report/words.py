@@ -1,14 +1,12 @@
-"""Numbers as people read them, and the sentence on top of the page."""
+"""Numbers as people read them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from ramet.evaluate.statistics import Estimate
-from ramet.report.numbers import ALL, BEYOND, Comparison, Key, Versus, is_oracle
-
-_Name = Callable[[Key], str]
+from ramet.report.numbers import Versus, is_oracle
 
 
 def percent(found: Estimate) -> str:
@@ -28,9 +26,9 @@ def hundredths(share: float) -> str:
         hundredths(0.004)  # "0.4"
     """
     value = 100 * share
-    near_an_end = 0.05 <= abs(value) < 1 or 99 < abs(value) <= 99.95
-    said = f"{value:.{1 if near_an_end else 0}f}"
-    return "0" if said == "-0" else said
+    near_an_end = abs(value) < 1 or 99 < abs(value) < 100
+    said = f"{value:.{0 if not near_an_end else 2 if abs(value) < 0.05 else 1}f}"
+    return "0" if float(said) == 0 else said
 
 
 def points(low: float, high: float) -> str:
@@ -92,85 +90,6 @@ def verdict(versus: Versus) -> str:
     if versus.gap.needed is None:
         return "cannot tell: no difference on average"
     return f"cannot tell, about {versus.gap.needed:,} items needed"
-
-
-def headline(comparison: Comparison, *, titled: bool = False) -> list[str]:
-    """A sentence for each pair of methods or runs: who is better, by how much, and where nobody can tell."""
-    found: list[str] = []
-    for run in comparison.runs:
-        own = [one for one in comparison.methods_apart if one.cell[0] == run.name and not is_oracle(one.cell[1])]
-        clones = [one for one in own if one.cell[1].startswith("clones")]
-        prefix = f"{run.name}: " if comparison.several else ""
-        found += [prefix + said for said in _by_pair(clones or own, _method)]
-    found += _by_pair([one for one in comparison.runs_apart if not is_oracle(one.cell[1])], _with_method)
-    title = f"{comparison.title}: " if titled and comparison.title else ""
-    return [title + said for said in found or [_alone(comparison)]]
-
-
-def _by_pair(differences: Iterable[Versus], name: _Name) -> list[str]:
-    pairs: dict[tuple[str, str, str], list[Versus]] = {}
-    for one in differences:
-        if one.part in (ALL, BEYOND):
-            pairs.setdefault((one.part, *_two(one, name)), []).append(one)
-    found: list[str] = []
-    for (part, first, second), own in pairs.items():
-        said = _sentence(first, second, own)
-        found.append(f"Beyond training, {said}" if part == BEYOND else said)
-    return found
-
-
-def _method(key: Key) -> str:
-    return key[1]
-
-
-def _with_method(key: Key) -> str:
-    return f"{key[1]} in {key[0]}"
-
-
-def _two(one: Versus, name: _Name) -> tuple[str, str]:
-    return name(one.cell), name(one.other)
-
-
-def _sentence(first: str, second: str, differences: Sequence[Versus]) -> str:
-    """One pair at all its budgets."""
-    many = first.startswith("clones")
-    ahead = [_by_how_much(one) for one in differences if one.told > 0]
-    behind = [_by_how_much(one) for one in differences if one.told < 0]
-    unknown = [one for one in differences if not one.told]
-    parts: list[str] = []
-    if ahead:
-        parts.append(f"{first} {'beat' if many else 'beats'} {second} by {listed(ahead)}")
-    if behind:
-        subject = first if not parts else ("they" if many else "it")
-        parts.append(f"{subject} {'trail' if many else 'trails'} {second} by {listed(behind)}")
-    if unknown:
-        parts.append(_unknown(first, second, unknown, alone=not parts))
-    return "; ".join(parts) + "."
-
-
-def _by_how_much(one: Versus) -> str:
-    """Points with their interval, both counted in the direction of the verdict."""
-    gap = one.gap
-    value, low, high = (gap.value, gap.low, gap.high) if one.told > 0 else (-gap.value, -gap.high, -gap.low)
-    return f"{hundredths(value)} points {points(low, high)} at {tokens(one.cell[2])}"
-
-
-def _unknown(first: str, second: str, unknown: Sequence[Versus], *, alone: bool) -> str:
-    where = f"at {many_tokens([one.cell[2] for one in unknown])}"
-    items = max(one.gap.items for one in unknown)
-    needed = [one.gap.needed for one in unknown if one.gap.needed is not None]
-    more = f"; {min(needed):,} or more would be needed" if needed else ""
-    said = f"cannot tell {first} from {second}" if alone else "cannot tell"
-    return f"{said} {where} ({items:,} {'item' if items == 1 else 'items'}{more})"
-
-
-def _alone(comparison: Comparison) -> str:
-    """One method only: nothing to compare it with."""
-    best = max(comparison.cells, key=lambda cell: cell.accuracy.value)
-    return (
-        f"{method_name(best.method)} reaches {percent(best.accuracy)} at {tokens(best.budget)} on "
-        f"{len(best.records):,} items; there is no other method to compare it with."
-    )
 
 
 def amount(value: float) -> str:
