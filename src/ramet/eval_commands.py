@@ -8,7 +8,7 @@ import sys
 import tomllib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ramet.commands import command, out, print_json
 from ramet.config import load, to_toml
 from ramet.engine.choose import ChosenEngine, closing, engines_of
 from ramet.engine.http import HttpEngine
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, EngineError
 from ramet.evaluate.items import Trained
 from ramet.evaluate.journal import Journal, alone
 from ramet.evaluate.model import facts_of, hardware, model_of
@@ -49,18 +49,12 @@ def evaluate(
     config, trained = settled(words, flags, file)
     make_dialect(config.dialect)  # what is wrong is told before a model is loaded
     jobs = jobs_of(config, trained=trained)
-    run = run_of(config, runs=runs, into=into)
-    if not as_json:
-        out.print(str(run.path), style="dim")
-    with alone(run):
-        journal = Journal(run)
-        try:
-            _go_on(config, jobs, journal, api_key=api_key, as_json=as_json)
-        except KeyboardInterrupt:
-            if not as_json:
-                out.print("the same command goes on from here", style="dim")
-            raise
-    found = evaluation_of(config, jobs, journal)
+    place = place_of(config, runs=runs, into=into)
+    run = place.found()
+    if run is None or missing(jobs, Journal(run)):
+        engine, judge = engines_of(config, judged=True, api_key=api_key)
+        run = anyio.run(partial(_go_on, place, jobs, engine, judge, as_json=as_json))
+    found = evaluation_of(config, jobs, Journal(run))
     if as_json:
         print_json(_facts(found, run))
     else:
@@ -92,22 +86,41 @@ def settled(words: Sequence[str], flags: Mapping[str, Any], file: Path | None) -
     return config, trained
 
 
-def run_of(config: EvaluateConfig, *, runs: Path, into: Path | None) -> RunDir:
-    """The run directory these settings and this model mean: found again, or new.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The run directory that settings and a model mean: the same command finds what it left."""
 
-    Its name ends with a hash of both, so the same command finds what it left.
-    """
+    config: EvaluateConfig
+    path: Path
+    key: str  # a hash of settings and model
+    model: Mapping[str, Any]
+
+    def found(self) -> RunDir | None:
+        """The directory, if it is there; one that was made with other settings is refused."""
+        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
+            return None
+        run = RunDir.open(self.path)
+        if run.meta.get("key") != self.key:
+            raise ConfigError(
+                f"{self.path} was made with other settings{_changed(run, self.config)}: give another --into"
+            )
+        return run
+
+    def made(self) -> RunDir:
+        """A new one, with what a reader needs to trace its numbers."""
+        facts = {"key": self.key, "command": shlex.join(["ramet", *sys.argv[1:]]), "seed": self.config.seed}
+        machine = hardware(local=self.config.engine.kind == "local")
+        return RunDir.create_at(
+            self.path, config=self.config, kind="eval", facts={**facts, **self.model, "hardware": machine}
+        )
+
+
+def place_of(config: EvaluateConfig, *, runs: Path, into: Path | None) -> Place:
+    """Where it goes: a name that ends with a hash of settings and model, unless a directory is given."""
     model = facts_of(config.engine)
     key = hashlib.sha256(repr((to_toml(config), sorted(model.items()))).encode()).hexdigest()
     path = into or runs / f"eval-{slug('-'.join(config.tasks))}-{key[:8]}"
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        facts = {"key": key, "command": shlex.join(["ramet", *sys.argv[1:]]), "seed": config.seed, **model}
-        facts["hardware"] = hardware(local=config.engine.kind == "local")
-        return RunDir.create_at(path, config=config, kind="eval", facts=facts)
-    run = RunDir.open(path)
-    if run.meta.get("key") != key:
-        raise ConfigError(f"{path} was made with other settings{_changed(run, config)}: give another --into")
-    return run
+    return Place(config=config, path=path, key=key, model=model)
 
 
 def _changed(run: RunDir, config: EvaluateConfig) -> str:
@@ -120,38 +133,35 @@ def _changed(run: RunDir, config: EvaluateConfig) -> str:
     return f" ({', '.join(names) or 'the model has changed'})"
 
 
-def _go_on(
-    config: EvaluateConfig, jobs: Sequence[Job], journal: Journal, *, api_key: str | None, as_json: bool
-) -> None:
-    """Do what is still to be done; without any, no model is loaded."""
-    if not missing(jobs, journal):
-        return
-    engine, judge = engines_of(config, judged=True, api_key=api_key)
-    with progress(as_json=as_json) as tell:
-        anyio.run(partial(_run, config, jobs, journal, engine, judge, tell))
-
-
-async def _run(
-    config: EvaluateConfig,
-    jobs: Sequence[Job],
-    journal: Journal,
-    engine: ChosenEngine,
-    judge: ChosenEngine | None,
-    tell: Tell,
-) -> None:
+async def _go_on(
+    place: Place, jobs: Sequence[Job], engine: ChosenEngine, judge: ChosenEngine | None, *, as_json: bool
+) -> RunDir:
+    """Do what is still to be done. A directory is made when the model is known to be there."""
     async with closing(engine, judge):
         if isinstance(engine, HttpEngine):
             await engine.check()
-        judging = None if judge is None else Judge(judge)
-        await Pool(config, jobs, engine=engine, journal=journal, judge=judging, tell=tell).run()
+        run = place.found() or place.made()
+        if not as_json:
+            out.print(str(run.path), style="dim")
+        with alone(run), progress(as_json=as_json) as tell:
+            judging = None if judge is None else Judge(judge)
+            pool = Pool(place.config, jobs, engine=engine, journal=Journal(run), judge=judging, tell=tell)
+            try:
+                await pool.run()
+            except EngineError as error:
+                raise EngineError(f"{error} · what is finished is in {run.path}; the same command goes on") from error
+            except anyio.get_cancelled_exc_class():
+                if not as_json:
+                    out.print("what is finished is kept; the same command goes on", style="dim")
+                raise
+    return run
 
 
 @contextmanager
 def progress(*, as_json: bool) -> Generator[Tell]:
     """Cells and items done, items a second, time left: a bar on a terminal, else a line at every tenth."""
-    console = Console(stderr=True, highlight=False, markup=False)
-    if not console.is_terminal:
-        yield quiet if as_json else _lines(console)
+    if as_json or not out.is_terminal:
+        yield quiet if as_json else _lines()
         return
     columns = (
         TextColumn("{task.fields[cells]}"),
@@ -160,7 +170,7 @@ def progress(*, as_json: bool) -> Generator[Tell]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=out, transient=True) as bar:
         task = bar.add_task("items", total=None, cells="", rate="")
 
         def tell(now: Standing) -> None:
@@ -176,14 +186,14 @@ def progress(*, as_json: bool) -> Generator[Tell]:
         yield tell
 
 
-def _lines(console: Console) -> Tell:
+def _lines() -> Tell:
     told: set[int] = set()
 
     def tell(now: Standing) -> None:
         tenth = 10 * now.done // now.total
         if tenth not in told:
             told.add(tenth)
-            console.print(f"{now.done:,} of {now.total:,} items, {now.cells_done} of {now.cells} cells", style="dim")
+            out.print(f"{now.done:,} of {now.total:,} items, {now.cells_done} of {now.cells} cells", style="dim")
 
     return tell
 
