@@ -46,13 +46,15 @@ def trained_on(folder: Path) -> list[Trained]:
     """What a checkpoint was trained on, and what the model before it was; empty where nobody wrote it down."""
     found: list[Trained] = []
     seen: set[Path] = set()
-    while folder.parent.name == "checkpoints" and folder not in seen:
+    while folder not in seen:
         seen.add(folder)
-        config = _settings(folder.parent.parent)
+        config = _settings(folder.parent.parent if folder.parent.name == "checkpoints" else folder)
         if config is None:
             break
-        if not config.get("run"):  # shown the trees of another run, of whatever tasks these were
-            found.append(_sizes(str(config.get("task", "")), config.get("options", {})))
+        parts = [config, *([config | config["warm"]] if config.get("warm", {}).get("steps") else [])]
+        for part in parts:
+            if not part.get("run"):  # else it was shown the trees of another run, of whatever tasks these were
+                found.append(_sizes(str(part.get("task", "")), part.get("options", {})))
         folder = Path(str(config.get("model", "")))
     return found
 
