@@ -108,7 +108,7 @@ def examples(comparison: Comparison) -> list[tuple[str, Run, Record]]:
     """A right and a wrong item for each method and run at its largest budget, with a title."""
     found: list[tuple[str, Run, Record]] = []
     for run in comparison.runs:
-        for method in comparison.methods:
+        for method in sorted(comparison.methods, key=lambda method: not method.startswith("clones")):
             cells = [cell for cell in comparison.cells if (cell.run, cell.method) == (run.name, method)]
             if not cells:
                 continue

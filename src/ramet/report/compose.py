@@ -13,11 +13,11 @@ from ramet.report.plots import Picture, evaluation_pictures, overview_picture
 from ramet.report.read import Run, newest_trees, read_trees
 from ramet.report.sections import (
     area_table,
-    bucket_table,
+    bucket_tables,
     comparison_tables,
     figures,
     method_tables,
-    split_table,
+    split_tables,
 )
 from ramet.report.timeline import MOST_NODES, timeline
 from ramet.report.training import behind_steps, sql_hint, training_table, trees_table
@@ -66,7 +66,7 @@ def _overview(overview: Comparison, compared: Sequence[Comparison], place: int) 
     """Several splits beside each other."""
     picture = overview_picture(overview, name=f"splits-{place + 1}" if place else "splits")
     pictures = [] if picture is None else [picture]
-    return Section(title="All splits", content=[figures(pictures), split_table(overview, compared)], pictures=pictures)
+    return Section(title="All splits", content=[figures(pictures), split_tables(overview, compared)], pictures=pictures)
 
 
 def _evaluation(comparison: Comparison, *, alone: bool) -> Section:
@@ -83,7 +83,7 @@ def _evaluation(comparison: Comparison, *, alone: bool) -> Section:
         comparison_tables(comparison),
         tag("p", CHANCE, class_="small") if comparison.methods_apart or comparison.runs_apart else None,
         figures(pictures[2:]) if pictures[2:] else None,
-        bucket_table(comparison),
+        bucket_tables(comparison),
         tag("h3", "Trees"),
         figures(lines) if lines else None,
         [drawn_tree(tree, run, title=title, open_=place == 0) for place, (title, run, tree) in enumerate(drawn)]

@@ -70,14 +70,6 @@ def _method_table(comparison: Comparison, run: str) -> Markup:
     return table(head, rows, caption=caption, labels=2, left=(len(head) - 1,))
 
 
-def _key_head(comparison: Comparison) -> list[Content]:
-    return [*(["run"] if comparison.several else []), "method", "budget"]
-
-
-def _key(comparison: Comparison, key: Key) -> list[Content]:
-    return [*([key[0]] if comparison.several else []), method_name(key[1]), short_tokens(key[2])]
-
-
 def _explained(name: str, meaning: str) -> Markup:
     return tag("abbr", name, title=meaning)
 
@@ -128,12 +120,12 @@ def area_table(comparison: Comparison) -> Markup | None:
 Target = Callable[[Cell, Bucket], str]
 
 
-def bucket_table(comparison: Comparison) -> Markup | None:
+def bucket_tables(comparison: Comparison) -> list[Markup]:
     """Accuracy in every part of the table; parts beyond training are marked."""
     return _by_bucket(comparison, lambda cell, bucket: cell_id(comparison, cell.key, bucket.name), word="bucket")
 
 
-def split_table(overview: Comparison, parts: Sequence[Comparison]) -> Markup | None:
+def split_tables(overview: Comparison, parts: Sequence[Comparison]) -> list[Markup]:
     """Accuracy in every split; its cells lead to those of the split's own tables."""
 
     def target(cell: Cell, bucket: Bucket) -> str:
@@ -143,16 +135,25 @@ def split_table(overview: Comparison, parts: Sequence[Comparison]) -> Markup | N
     return _by_bucket(overview, target, word="split")
 
 
-def _by_bucket(comparison: Comparison, target: Target, *, word: str) -> Markup | None:
+def _by_bucket(comparison: Comparison, target: Target, *, word: str) -> list[Markup]:
+    """A table a run."""
     if len(comparison.buckets) < 2:
-        return None
-    head = [*_key_head(comparison), *(_bucket_head(bucket) for bucket in comparison.buckets)]
-    rows = [
-        [*_key(comparison, cell.key), *(_bucket_cell(cell, bucket, target) for bucket in comparison.buckets)]
-        for cell in comparison.cells
-    ]
-    caption = f"Accuracy by {word}, 95 % intervals"
-    return table(head, rows, caption=caption, labels=len(_key_head(comparison)))
+        return []
+    head: list[Content] = ["method", "budget", *(_bucket_head(bucket) for bucket in comparison.buckets)]
+    found: list[Markup] = []
+    for run in comparison.runs:
+        rows = [
+            [
+                method_name(cell.method),
+                short_tokens(cell.budget),
+                *(_bucket_cell(cell, bucket, target) for bucket in comparison.buckets),
+            ]
+            for cell in comparison.cells
+            if cell.run == run.name
+        ]
+        name = f"{run.name}: accuracy" if comparison.several else "Accuracy"
+        found.append(table(head, rows, caption=f"{name} by {word}, 95 % intervals", labels=2))
+    return found
 
 
 def _bucket_head(bucket: Bucket) -> Content:

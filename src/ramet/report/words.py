@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ramet.evaluate.statistics import Estimate
@@ -33,7 +32,7 @@ def hundredths(share: float) -> str:
 
 def points(low: float, high: float) -> str:
     """The interval of a difference, in points."""
-    return f"[{hundredths(low)}, {hundredths(high)}]"
+    return f"[{hundredths(low)}, {hundredths(high)}]".replace("-", "\N{MINUS SIGN}")
 
 
 def signed(share: float) -> str:
@@ -98,7 +97,6 @@ def amount(value: float) -> str:
     Example:
         amount(1234.5)  # "1,234"
         amount(2.25)    # "2.2"
+        amount(0)       # "0"
     """
-    if not math.isfinite(value):
-        return "?"
-    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:,.1f}"
+    return f"{value:,.0f}" if abs(value) >= 10 or value == 0 else f"{value:,.1f}"
