@@ -36,7 +36,7 @@ def report(words: Sequence[str], *, into: Path | None, as_json: bool) -> None:
         return print_json(facts_of(made) | {"page": str(page)})
     wide = out if out.is_terminal else Console(width=PIPED, highlight=False, markup=False)
     for line in made.headline:
-        out.print(Text(line[:1].upper() + line[1:], style="bold"))
+        out.print(Text(line, style="bold"))
     for comparison in made.comparisons:
         out.print()
         wide.print(_table(comparison))

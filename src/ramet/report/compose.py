@@ -90,11 +90,15 @@ def _evaluation(comparison: Comparison, *, alone: bool) -> Section:
         or tag("p", "No tree of these items is stored."),
         tag("h3", "Behind the numbers"),
         tag("p", "Every number in the tables above leads here: its items and their trees."),
-        behind_cells(comparison),
-        behind_differences(comparison),
+        _folded("Items of each method and budget", behind_cells(comparison)),
+        _folded("Items on which two methods or runs differ", behind_differences(comparison)),
     ]
     title = f"Evaluation on {comparison.title}" if comparison.title else "Evaluation"
     return Section(title=title, content=content, pictures=[*pictures, *lines])
+
+
+def _folded(title: str, parts: Sequence[Content]) -> Content:
+    return tag("details", tag("summary", f"{title} ({len(parts)})"), parts, class_="behind all") if parts else None
 
 
 def _drawn(comparison: Comparison) -> list[tuple[str, Run, Tree]]:

@@ -23,8 +23,11 @@ def headline(comparison: Comparison, *, titled: bool = False) -> list[str]:
             pairs.setdefault((one.part, *one.cell[:2], *one.other[:2]), []).append(one)
     order = sorted(pairs, key=lambda pair: _rank(pair, comparison))
     found = [_sentence(pair, pairs[pair], several=comparison.several) for pair in order]
-    title = f"{comparison.title}: " if titled and comparison.title else ""
-    return [title + said for said in found or [_alone(comparison)]]
+    found = found or [_alone(comparison)]
+    if titled and comparison.title:
+        return [f"{comparison.title}: {said}" for said in found]
+    runs = tuple(f"{run.name}:" for run in comparison.runs)  # a name stays as it is
+    return [said if said.startswith(runs) else said[:1].upper() + said[1:] for said in found]
 
 
 def _rank(pair: Pair, comparison: Comparison) -> tuple[bool, ...]:
@@ -100,7 +103,9 @@ def plain_headline(run: Run) -> str | None:
         ends = [hundredths(one["success"]) for one in (run.metrics[0], run.metrics[-1])]
         return f"{run.name}: from {ends[0]} % to {ends[1]} % success {steps}, each on tasks of its own."
     if run.metrics:
-        return f"{run.name}: {len(run.metrics):,} steps."
+        losses = [one["loss"] for one in run.metrics if isinstance(one.get("loss"), float)]
+        said = f"loss from {losses[0]:.3g} to {losses[-1]:.3g} " if losses else ""
+        return f"{run.name}: {said}{steps}."
     if run.records or not run.tree_ids:
         return None
     number = len(run.tree_ids)

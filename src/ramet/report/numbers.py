@@ -213,6 +213,11 @@ def buckets_of(records: Iterable[Record]) -> list[Bucket]:
     return sorted(buckets, key=lambda one: (one.beyond, math.inf if one.size is None else one.size))
 
 
+def bucket_word(comparison: Comparison) -> str:
+    """What the buckets are parts of."""
+    return "bucket" if any(bucket.size is None for bucket in comparison.buckets) else "problem size"
+
+
 def versus(cell: Cell, other: Cell, part: str = ALL) -> Versus | None:
     """Item by item; None where they share no item of this part."""
     pairs = _pairs(cell, other, part)

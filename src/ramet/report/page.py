@@ -124,7 +124,7 @@ def _html(runs: Sequence[Run], top: Sequence[str], rest: Sequence[str], sections
         tag("ul", [tag("li", line) for line in top], class_="lead"),
         _folded(rest) if rest else None,
         tag("p", _link_to_notes(broken), class_="small") if broken else None,
-        tag("nav", links, " ", tag("a", "Where this comes from", href="#provenance")),
+        tag("nav", links, tag("a", "Where this comes from", href="#provenance")),
         tag("main", [_section(one, target) for one, target in zip(sections, ids, strict=True)]),
         tag("h2", "Where this comes from", id="provenance"),
         tag("div", provenance(runs), class_="facts"),

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ramet.evaluate.record import Record
-from ramet.report.numbers import Cell, Comparison, accuracy_of, is_oracle
+from ramet.report.numbers import Cell, Comparison, accuracy_of, bucket_word, is_oracle
 from ramet.report.style import WIDTH, Look, canvas, light, looks, png_of, svg_of
+from ramet.view import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +92,7 @@ def _accuracy(comparison: Comparison, *, critical: bool, name: str) -> Picture:
     if min(costs) > 0 and max(costs) / min(costs) > 4:
         _log_tokens(axes, costs)
     axes.set_xlabel("tokens on the critical path, mean per item" if critical else "tokens generated, mean per item")
-    shares(axes, "accuracy")
+    shares(axes, "accuracy", most=max(cell.accuracy.high for cell in comparison.cells))
     legend(figure, axes)
     what = "tokens that had to wait for each other" if critical else "all tokens generated, clones and votes included"
     return picture(
@@ -131,8 +132,9 @@ def overview_picture(comparison: Comparison, *, name: str) -> Picture | None:
     return _buckets(comparison, name=name, title="Accuracy by split")
 
 
-def _buckets(comparison: Comparison, *, name: str, title: str = "Accuracy by bucket") -> Picture | None:
+def _buckets(comparison: Comparison, *, name: str, title: str | None = None) -> Picture | None:
     """Accuracy by part of the table at the largest budget each series has."""
+    word = bucket_word(comparison)
     if len(comparison.buckets) < 2:
         return None
     styles = series_looks(comparison)
@@ -147,9 +149,11 @@ def _buckets(comparison: Comparison, *, name: str, title: str = "Accuracy by buc
             if own:
                 _dot(axes, place + offset, own, look, label=comparison.label(*series))
     _shade(axes, comparison)
-    names = [bucket.name for bucket in comparison.buckets]
+    names = [one_line(bucket.name, 24) for bucket in comparison.buckets]
     long = sum(map(len, names)) > (90 if wide else 40)
     axes.set_xticks(range(len(names)), names, rotation=25 if long else 0, ha="right" if long else "center")
+    if title is None and word != "bucket":
+        axes.set_xlabel(word)
     axes.grid(visible=False, axis="x")
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.tick_params(axis="x", length=0)
@@ -159,10 +163,10 @@ def _buckets(comparison: Comparison, *, name: str, title: str = "Accuracy by buc
     return picture(
         figure,
         name=name,
-        title=title,
+        title=title or f"Accuracy by {word}",
         wide=wide,
         caption=f"Each method {_largest(comparison)}; bars are 95 % intervals"
-        + ("; shaded buckets lie beyond what the model was trained on." if beyond else "."),
+        + ("; what is shaded lies beyond what the model was trained on." if beyond else "."),
     )
 
 
@@ -289,12 +293,14 @@ def whole_steps(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
 
 
-def shares(axes: Axes, label: str = "") -> None:
-    """From nothing to all, in percent."""
+def shares(axes: Axes, label: str = "", *, most: float = 1.0) -> None:
+    """From nothing to all, or to the next tenth above `most`, in percent."""
     from matplotlib.ticker import PercentFormatter
 
+    top = min(1.0, math.ceil(10 * most + 0.3) / 10)
+
     axes.set_ylabel(label)
-    axes.set_ylim(-0.03, 1.03)
+    axes.set_ylim(-0.03 * top, 1.03 * top)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
@@ -304,8 +310,11 @@ def _log_tokens(axes: Axes, costs: Sequence[float]) -> None:
 
     axes.set_xscale("log")
     low, high = min(costs), max(costs)
-    every = [digit * 10**power for power in range(9) for digit in (1, 2, 5)]
-    shown = [tick for tick in every if low / 1.3 <= tick <= high * 1.3]
+    shown: list[float] = []
+    for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8)):
+        if len(shown) < 4:
+            every = [digit * 10**power for power in range(9) for digit in digits]
+            shown = [tick for tick in every if low / 1.15 <= tick <= high * 1.15]
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ramet.errors import ConfigError
+from ramet.report.markup import CONTROL, escaped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,7 +191,7 @@ def svg_of(figure: Figure, *, name: str, label: str) -> str:
     """The figure as an element of a page: colours as variables, the page's own font, ids that no other picture has."""
     sink = io.StringIO()
     figure.savefig(sink, format="svg", facecolor="none", metadata={"Date": None, "Creator": None, "Format": None})
-    text = sink.getvalue()
+    text = CONTROL.sub("\N{REPLACEMENT CHARACTER}", sink.getvalue())
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<defs>\s*</defs>", "", text, flags=re.DOTALL)
     return _opened(re.sub(r"<[^>]*>", lambda found: _of_page(found[0], name), text), label)
@@ -210,8 +211,6 @@ def _of_page(element: str, name: str) -> str:
 
 def _opened(text: str, label: str) -> str:
     """The svg element with its size as a shape only, so that it fits where it is put, and words for who cannot see."""
-    from ramet.report.markup import escaped
-
     end = text.index(">")
     box = re.search(r'viewBox="([^"]+)"', text[:end])
     width = float(box[1].split()[2]) if box else 0.0

@@ -134,4 +134,4 @@ def timeline(tree: Tree, *, name: str) -> Picture:
 def _align(axes: Axes, labels: Sequence[str]) -> None:
     """Room for goals that begin at the left edge."""
     longest = max(map(len, labels), default=0)
-    axes.tick_params(axis="y", pad=5.2 * longest)
+    axes.tick_params(axis="y", pad=5.7 * longest + 6)

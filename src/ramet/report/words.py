@@ -14,7 +14,7 @@ def percent(found: Estimate) -> str:
     Example:
         percent(Estimate(0.5, 0.25, 0.75))  # "50 % [25, 75]"
     """
-    return f"{hundredths(found.value)} % [{hundredths(found.low)}, {hundredths(found.high)}]"
+    return f"{100 * found.value:.0f} % [{100 * found.low:.0f}, {100 * found.high:.0f}]"
 
 
 def hundredths(share: float) -> str:
