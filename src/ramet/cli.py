@@ -158,7 +158,7 @@ def show(
 
 @app.command()
 def sql(run: RunPath, query: Annotated[str, typer.Argument(help="SQL, read by DuckDB.")], json: Json = False) -> None:
-    """Ask a RUN directory in SQL: nodes (a row a node), trees (a row a tree), metrics.
+    """Ask a RUN directory in SQL: nodes (a row a node), trees (a row a tree), metrics; of an evaluation, records.
 
     Example: ramet sql runs/my-run "select depth, count(*), avg(tokens) from nodes group by depth"
     """

@@ -23,9 +23,8 @@ from ramet.config import load, to_toml
 from ramet.engine.choose import ChosenEngine, closing, engines_of
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError
-from ramet.evaluate.items import Trained
 from ramet.evaluate.journal import Journal, alone
-from ramet.evaluate.model import facts_of, hardware, model_of
+from ramet.evaluate.model import Model, facts_of, hardware, model_of
 from ramet.evaluate.run import Evaluation, Job, Pool, Standing, Tell, evaluation_of, jobs_of, missing, quiet
 from ramet.evaluate.settings import EvaluateConfig
 from ramet.evaluate.text import rendered
@@ -46,9 +45,9 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """Evaluate, or go on with it, and print what came of it."""
-    config, trained = settled(words, flags, file)
+    config, model = settled(words, flags, file)
     make_dialect(config.dialect)  # what is wrong is told before a model is loaded
-    jobs = jobs_of(config, trained=trained)
+    jobs = jobs_of(config, trained=model.trained)
     place = place_of(config, runs=runs, into=into)
     run = place.found()
     if run is None or missing(jobs, Journal(run)):
@@ -59,7 +58,7 @@ def evaluate(
         print_json(_facts(found, run))
     else:
         wide = out if out.is_terminal else Console(width=PIPED, highlight=False, markup=False)
-        wide.print(rendered(found.sections()))
+        wide.print(rendered(found.sections(), width=wide.width))
     finish(run, as_json=as_json)
 
 
@@ -69,21 +68,19 @@ def finish(run: RunDir, *, as_json: bool) -> None:
         out.print(f"{run.path}  ({command()} show {run.path} --tree ID)", style="dim")
 
 
-def settled(words: Sequence[str], flags: Mapping[str, Any], file: Path | None) -> tuple[EvaluateConfig, list[Trained]]:
-    """Settings, with the model found; and what that was trained on."""
+def settled(words: Sequence[str], flags: Mapping[str, Any], file: Path | None) -> tuple[EvaluateConfig, Model]:
+    """Settings, over those the model was trained with; and the model."""
     flags = dict(flags)
     specs = [word for word in words if "=" not in word]
     if specs:
         flags["tasks"] = specs
     settings = [word for word in words if "=" in word]
     config = load(EvaluateConfig, file=file, words=settings, flags=flags)
-    name = config.engine.model
-    if not name:
+    if not config.engine.model:
         raise ConfigError("which model? give --model: a run directory, a folder, smollm2, or its name on a server")
-    model, trained = model_of(name)
-    if model != name:
-        config = load(EvaluateConfig, file=file, words=settings, flags=flags | {"engine.model": model})
-    return config, trained
+    model = model_of(config.engine.model, config.tasks)
+    flags["engine.model"] = model.name
+    return load(EvaluateConfig, file=file, words=settings, flags=flags, base=model.settings), model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

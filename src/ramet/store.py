@@ -159,7 +159,10 @@ def read_trees(run: RunDir | Path | str) -> Iterator[Tree]:
 
 
 def query(run: RunDir | Path | str, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Run SQL over `nodes` (a row a node), `trees` (a row a tree) and `metrics`. Returns column names and rows."""
+    """Run SQL over `nodes` (a row a node), `trees` (a row a tree), `metrics` and, of an evaluation, `records`.
+
+    Returns column names and rows.
+    """
     import duckdb
 
     run = run if isinstance(run, RunDir) else RunDir.open(run)
@@ -171,6 +174,9 @@ def query(run: RunDir | Path | str, sql: str) -> tuple[list[str], list[tuple[Any
             else:
                 database.register("nodes", arrow_schema().empty_table())
             database.execute(TREES_VIEW)
+            records = run.path / "records.parquet"
+            if records.exists():
+                database.read_parquet(str(records)).create_view("records")
             metrics = run.path / "metrics.jsonl"
             if metrics.exists() and metrics.stat().st_size:  # a killed writer may have left half a line
                 quoted = str(metrics).replace("'", "''")

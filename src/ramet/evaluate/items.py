@@ -57,18 +57,25 @@ def spec_of(text: str) -> tuple[str, str]:
 
 
 def tasksets_of(
-    specs: Sequence[str], options: Mapping[str, Any], data: str | None = None
+    specs: Sequence[str],
+    options: Mapping[str, Any],
+    data: str | None = None,
+    *,
+    own: Mapping[str, Taskset] | None = None,
 ) -> list[tuple[str, Taskset, str]]:
-    """Every spec with its taskset and split. An option goes to the tasksets that have it; one of them must."""
+    """Every spec with its taskset and split. An option goes to the tasksets that have it; one of them must.
+
+    `own` are tasksets by name that are there already.
+    """
     if not specs:
         raise ConfigError("which tasks? write NAME:SPLIT, like craft:hard (ramet tasks lists them)")
     if len(set(specs)) < len(specs):
         raise ConfigError(f"a split is named twice in {' '.join(specs)}")
     given = dict(options) | ({} if data is None else {"data": data})
     names = [spec_of(spec)[0] for spec in specs]
-    known = {name: set(inspect.signature(taskset_class(name)).parameters) for name in names}
+    loaded = dict(own or {})
+    known = {name: set(inspect.signature(taskset_class(name)).parameters) for name in names if name not in loaded}
     strange = {option: value for option, value in given.items() if all(option not in one for one in known.values())}
-    loaded: dict[str, Taskset] = {}
     for name in known:
         loaded[name] = load(name, **strange, **{key: value for key, value in given.items() if key in known[name]})
     return [

@@ -6,7 +6,8 @@ import hashlib
 import os
 import platform
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,40 +24,69 @@ STATE = "learner.safetensors"  # of a checkpoint: the optimiser's, not the model
 READ = 1 << 22  # bytes at once
 
 
-def model_of(name: str) -> tuple[str, list[Trained]]:
-    """A run directory's newest checkpoint, or the name as it is; and what it was trained on, as far as is known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model that was found."""
+
+    name: str  # of a folder, or on a server
+    trained: list[Trained]  # on these; empty where nobody wrote it down
+    settings: dict[str, Any]  # that it was trained with, as far as an evaluation has them too
+
+
+def model_of(name: str, tasks: Sequence[str] = ()) -> Model:
+    """A run directory's newest checkpoint, or what else is called so; with what is known of its training.
+
+    Options of the trained taskset count where all `tasks` are of it.
+    """
     path = Path(name)
-    if not (path / "meta.json").is_file():
-        return name, trained_on(path)
-    run = RunDir.open(path)
+    if (path / "meta.json").is_file():
+        path = _newest(RunDir.open(path))
+        name = str(path.resolve())
+    configs = list(_configs(path))
+    trained = [_sizes(*part) for config in configs for part in _shown(config)]
+    return Model(name=name, trained=trained, settings=_kept(configs[0], tasks) if configs else {})
+
+
+def _newest(run: RunDir) -> Path:
     if run.kind not in TRAINED:
         raise ConfigError(
-            f"{path} was made by ramet {run.kind} and holds no model: give a run of {' or '.join(TRAINED)}"
+            f"{run.path} was made by ramet {run.kind} and holds no model: give a run of {' or '.join(TRAINED)}"
         )
-    check_packages("")
-    from ramet.train.checkpoint import latest
-
-    newest = latest(path)
-    if newest is None:
-        raise ConfigError(f"{path} has no checkpoint yet")
-    return str(newest.resolve()), trained_on(newest)
+    # As `ramet.train.checkpoint.latest` has it, which would load torch to print a finished table.
+    checkpoints = sorted(folder for folder in (run.path / "checkpoints").glob("step-*") if folder.is_dir())
+    if not checkpoints:
+        raise ConfigError(f"{run.path} has no checkpoint yet")
+    return checkpoints[-1]
 
 
-def trained_on(folder: Path) -> list[Trained]:
-    """What a checkpoint was trained on, and what the model before it was; empty where nobody wrote it down."""
-    found: list[Trained] = []
+def _configs(folder: Path) -> Iterator[dict[str, Any]]:
+    """The settings a checkpoint was trained with, then those of the model before it, as far as they were kept."""
     seen: set[Path] = set()
     while folder not in seen:
         seen.add(folder)
         config = _settings(folder.parent.parent if folder.parent.name == "checkpoints" else folder)
         if config is None:
-            break
-        parts = [config, *([config | config["warm"]] if config.get("warm", {}).get("steps") else [])]
-        for part in parts:
-            if not part.get("run"):  # else it was shown the trees of another run, of whatever tasks these were
-                found.append(_sizes(str(part.get("task", "")), part.get("options", {})))
+            return
+        yield config
         folder = Path(str(config.get("model", "")))
-    return found
+
+
+def _shown(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tasks of a training and of its supervised start, with options."""
+    warm = config.get("warm", {})
+    for part in [config, *([config | warm] if warm.get("steps") else [])]:
+        if not part.get("run"):  # else it was shown the trees of another run, of whatever tasks these were
+            yield str(part.get("task", "")), part.get("options", {})
+
+
+def _kept(config: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """How the model was spoken to, and the limits it knows; tokens are what an evaluation varies."""
+    kept = {name: config[name] for name in ("dialect", "show_budget") if name in config}
+    limits = {name: one for name, one in config.get("budget", {}).items() if name != "tokens"}
+    fixed = {name: one for name, one in limits.items() if not isinstance(one, list)}
+    trained, options = spec_of(str(config.get("task", "")))[0], config.get("options", {})
+    same = all(spec_of(task)[0] == trained for task in tasks)
+    return kept | ({"budget": fixed} if fixed else {}) | ({"options": options} if options and same else {})
 
 
 def _settings(run: Path) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from ramet.evaluate.record import Record
 from ramet.evaluate.settings import EvaluateConfig, limits_of, range_of
 from ramet.evaluate.tables import Section, sections_of
 from ramet.evaluate.text import as_text
-from ramet.interfaces import Engine, Sized, Windowed
+from ramet.interfaces import Engine, Sized, Taskset, Windowed
 from ramet.judge import Judge
 from ramet.rollout import play
 from ramet.store import RunDir
@@ -77,7 +77,7 @@ class Job:
 
 
 async def evaluate(
-    tasks: Sequence[str],
+    tasks: Sequence[str | tuple[Taskset, str]],
     *,
     engine: Engine,
     methods: Sequence[str] = ("single", "clones"),
@@ -86,7 +86,7 @@ async def evaluate(
     run: RunDir | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Compare methods under the same budgets on the first `n` tasks of each split.
+    """Compare methods under the same budgets on the first `n` tasks of each split: `"craft:hard"`, or a taskset and it.
 
     Example:
         found = await evaluate(["arithmetic:eval"], engine=engine, methods=["single", "vote@4"], budgets=[400], n=50)
@@ -95,9 +95,11 @@ async def evaluate(
 
     With a `run` directory, records and trees are kept there. Other settings are those of `EvaluateConfig`.
     """
-    given: dict[str, Any] = {"tasks": list(tasks), "methods": list(methods), "budgets": list(budgets), "number": n}
+    own = {one[0].name: one[0] for one in tasks if not isinstance(one, str)}
+    specs = [one if isinstance(one, str) else f"{one[0].name}:{one[1]}" for one in tasks]
+    given: dict[str, Any] = {"tasks": specs, "methods": list(methods), "budgets": list(budgets), "number": n}
     config = build(EvaluateConfig, given | settings)
-    jobs, journal = jobs_of(config), Journal(run)
+    jobs, journal = jobs_of(config, own=own), Journal(run)
     await Pool(config, jobs, engine=engine, journal=journal).run()
     return evaluation_of(config, jobs, journal)
 
@@ -110,9 +112,11 @@ def evaluation_of(config: EvaluateConfig, jobs: Sequence[Job], journal: Journal)
     return Evaluation(config=config, records=records, run=journal.run)
 
 
-def jobs_of(config: EvaluateConfig, *, trained: Sequence[Trained] = ()) -> list[Job]:
+def jobs_of(
+    config: EvaluateConfig, *, trained: Sequence[Trained] = (), own: Mapping[str, Taskset] | None = None
+) -> list[Job]:
     """Everything to be done, cell by cell."""
-    tasksets = tasksets_of(config.tasks, config.options, config.data)
+    tasksets = tasksets_of(config.tasks, config.options, config.data, own=own)
     said = range_of(config.trained)
     if said is not None:
         for spec, taskset, _ in tasksets:

@@ -37,11 +37,11 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         for spec in self.tasks:
             spec_of(spec)
+        if len(set(self.budgets)) < len(self.budgets) or any(tokens < 1 for tokens in self.budgets):
+            raise ConfigError(f"budgets are numbers of tokens from 1 up, each once; got {list(self.budgets)}")
         for method in methods_of(self.methods):
             for tokens in self.budgets:
                 tree_budget(method, Budget(), tokens=tokens, limits={})
-        if len(set(self.budgets)) < len(self.budgets) or any(tokens < 1 for tokens in self.budgets):
-            raise ConfigError(f"budgets are numbers of tokens from 1 up, each once; got {list(self.budgets)}")
         for name in ("number", "at_once"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is a whole number from 1 up; got {getattr(self, name)}")

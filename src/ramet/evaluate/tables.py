@@ -93,9 +93,12 @@ def section_of(records: Sequence[Record], *, title: str) -> Section:
 
 
 def cells_of(records: Sequence[Record], *, bucket: str | None = None) -> list[Cell]:
-    """A cell for every method and budget, in the order they first appear; the front goes over all but oracles."""
+    """A cell for every method and budget, in the order they first appear.
+
+    The front goes over all but oracles and those that got nothing right.
+    """
     cells = [_cell(part, bucket) for part in _parts(records)]
-    open_ = [cell for cell in cells if not cell.oracle]
+    open_ = [cell for cell in cells if not cell.oracle and cell.accuracy.value > 0]
     best = front([(cell.generated.value, cell.accuracy.value) for cell in open_])
     marked = {id(open_[i]) for i in best}
     return [replace(cell, front=id(cell) in marked) for cell in cells]

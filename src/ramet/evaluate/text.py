@@ -14,22 +14,24 @@ from ramet.evaluate.statistics import Difference, Estimate
 from ramet.evaluate.tables import Area, Cell, Comparison, Section
 
 Row = TypeVar("Row")
+GAP = 2  # columns between columns
+SPARE = ("prompt", "items", "nodes", "score", "delegated", "critical\npath")  # left out first where room is short
 
 
 def as_text(sections: Sequence[Section], *, width: int) -> str:
     """The tables as plain text."""
     sink = io.StringIO()
-    Console(file=sink, width=width, highlight=False, markup=False).print(rendered(sections))
+    Console(file=sink, width=width, highlight=False, markup=False).print(rendered(sections, width=width))
     return sink.getvalue()
 
 
-def rendered(sections: Sequence[Section]) -> Group:
-    """The tables as rich shows them."""
+def rendered(sections: Sequence[Section], *, width: int) -> Group:
+    """The tables as rich shows them; where there is little room, with the columns that matter most."""
     parts: list[RenderableType] = []
     for section in sections:
         if section.title:
             parts += [Text(section.title, style="bold"), Text()]
-        parts += [_cell_table(section.cells), Text()]
+        parts += [_cell_table(section.cells, width=width), *_beyond_line(section.cells), Text()]
         if section.buckets:
             parts += [_bucket_table(section.buckets), Text()]
         if section.comparisons:
@@ -40,7 +42,7 @@ def rendered(sections: Sequence[Section]) -> Group:
     return Group(*parts[:-1])
 
 
-def _cell_table(cells: Sequence[Cell]) -> Table:
+def _cell_table(cells: Sequence[Cell], *, width: int) -> Table:
     partly = any(cell.score.value != cell.accuracy.value for cell in cells)
     columns: list[tuple[str, Callable[[Cell], str]]] = [
         ("method", lambda cell: named(cell.method, oracle=cell.oracle)),
@@ -55,7 +57,20 @@ def _cell_table(cells: Sequence[Cell]) -> Table:
         ("delegated", lambda cell: f"{cell.delegated:.0%}"),
         ("", marks),
     ]
+    for spare in SPARE:
+        if sum(_width(name, [show(cell) for cell in cells]) for name, show in columns) > width:
+            columns = [column for column in columns if column[0] != spare]
     return _table(columns, cells)
+
+
+def _width(name: str, shown: Sequence[str]) -> int:
+    return max(len(line) for text in (name, *shown) for line in text.split("\n")) + GAP
+
+
+def _beyond_line(cells: Sequence[Cell]) -> list[Text]:
+    """Said once for all cells, which have the same items."""
+    share = max(cell.beyond for cell in cells)
+    return [Text(f"{share:.0%} of the items are beyond what was trained on", style="dim")] if 0 < share < 1 else []
 
 
 def _bucket_table(cells: Sequence[Cell]) -> Table:
@@ -98,7 +113,7 @@ def _area_line(area: Area) -> Text:
 def _table(
     columns: Sequence[tuple[str, Callable[[Row], str]]], rows: Sequence[Row], *, left: Sequence[str] = ("method", "")
 ) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for name, _ in columns:
         table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
     for row in rows:
@@ -141,5 +156,5 @@ def beyond(cell: Cell) -> str:
 
 
 def marks(cell: Cell) -> str:
-    found = ["front" if cell.front else "", beyond(cell)]
+    found = ["front" if cell.front else "", "beyond" if cell.beyond == 1 else ""]
     return ", ".join(mark for mark in found if mark)
