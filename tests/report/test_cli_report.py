@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ramet.report_commands import run_of
 from tests.report.made import records, run_dir, tree
-from tests.test_cli import complaint, printed
+from tests.test_cli import complaint, environment, printed
 
 
 def two(parent: Path) -> None:
@@ -61,6 +63,17 @@ def test_what_cannot_be_shown_is_one_line(tmp_path: Path, words: list[str], said
     (tmp_path / "here").mkdir()
     run_dir(tmp_path, "empty", kind="run")
     assert said in complaint(tmp_path, "report", *words)
+
+
+def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
+    two(tmp_path)
+    code = "import sys; sys.modules['matplotlib'] = None; sys.argv = ['ramet', 'report', 'one']\n"
+    code += "import ramet.cli; ramet.cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "ramet: pictures need matplotlib: pip install 'ramet[report]'\n"
 
 
 def test_a_directory_with_a_sign_in_its_name_is_meant_as_it_stands(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ramet.errors import ConfigError
+from ramet.report.headline import headline
+from ramet.report.numbers import comparisons
 from ramet.report.page import make_report, write_report
+from ramet.report.read import read_runs
 from tests.report.made import record, records, run_dir, step, tree
 from tests.report.page_of import Page
 
@@ -62,16 +65,30 @@ def test_the_numbers_are_those_of_the_records(tmp_path: Path) -> None:
     assert row[6] == "better"
 
 
+def said_of(*runs: Path) -> list[str]:
+    return [line for one in comparisons(read_runs(runs)) for line in headline(one)]
+
+
 def test_the_headline_says_who_is_better_and_where_nobody_can_tell(tmp_path: Path) -> None:
-    report = make_report([small(tmp_path)])
-    assert len(report.headline) == 1
-    assert report.headline[0].startswith("Clones beat single by 70 points [")
-    assert report.headline[0].endswith("] at 500 tokens.")
-    report = make_report([small(tmp_path, "other", clones="1110100000")])
+    said = said_of(small(tmp_path))
+    assert len(said) == 1
+    assert said[0].startswith("Clones beat single by 70 points [")
+    assert said[0].endswith("] at 500 tokens.")
+    said = said_of(small(tmp_path, "other", clones="1110100000"))
     # One item of ten differs: mean 0.1, variance 0.1, so (1.96 + 0.84)² · 0.1 / 0.01 = 78.5 items.
-    assert report.headline == ("Cannot tell clones from single at 500 tokens (10 items; 79 or more would be needed).",)
-    report = make_report([small(tmp_path, "worse", clones="0000000000")])
-    assert "Cannot tell" in report.headline[0]  # three items are not enough, whatever the interval says
+    assert said == ["Cannot tell clones from single at 500 tokens (10 items; 79 or more would be needed)."]
+    said = said_of(small(tmp_path, "worse", clones="0000000000"))
+    assert "Cannot tell" in said[0]  # three items are not enough, whatever the interval says
+
+
+def test_the_headline_speaks_of_all_budgets(tmp_path: Path) -> None:
+    found = [one for budget in (100, 200, 400) for one in records("single", budget, "0" * 20)]
+    for budget, right in ((100, 20), (200, 10), (400, 1)):
+        found += records("clones", budget, "1" * right + "0" * (20 - right))
+    said = said_of(run_dir(tmp_path, "many", records=found))
+    assert said[0].startswith("Clones beat single by 100 points [100, 100] at 100 tokens and 50 points [")
+    # One of twenty: mean 0.05, variance 0.05; 7.849 · 0.05 / 0.0025 = 157.
+    assert said[0].endswith("] at 200 tokens; cannot tell at 400 tokens (20 items; 157 or more would be needed).")
 
 
 def test_worse_is_said_as_such(tmp_path: Path) -> None:
@@ -259,6 +276,17 @@ def test_a_training_run_shows_where_it_began_and_ended(tmp_path: Path) -> None:
     assert names == [f"trained-{what}" for what in ("reward", "success", "delegated", "tokens", "timeline")]
 
 
+def test_a_warm_start_shows_what_was_learnt_and_not_how_good_its_demonstrations_were(tmp_path: Path) -> None:
+    metrics = [step(number, success=1.0, loss=4.0 / (number + 1)) for number in range(4)]
+    report = make_report([run_dir(tmp_path, "shown", kind="warmstart", metrics=metrics)])
+    assert report.headline == ("shown: loss from 4 to 1 in 4 steps.",)
+    assert [picture.name for picture in report.pictures] == ["shown-loss"]
+    page = Page(report.html)
+    assert page.row("shown: from the first step", "loss")[1:] == ["4", "1"]
+    assert "success" not in page.text
+    assert "No trees of these steps are stored" in page.text
+
+
 def test_several_training_runs_share_their_frames(tmp_path: Path) -> None:
     runs = [run_dir(tmp_path, name, kind="train", metrics=[step(0), step(1)]) for name in ("one", "two")]
     report = make_report(runs)
@@ -283,7 +311,7 @@ def test_a_run_with_nothing_in_it_is_one_clear_line(tmp_path: Path) -> None:
     assert not (tmp_path / "report").exists()
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     scores=st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=12),
     budgets=st.sampled_from([(None,), (500,), (100, 500), (100, None)]),

@@ -44,8 +44,9 @@ def sections_of(runs: Sequence[Run], compared: Sequence[Comparison]) -> list[Sec
     sections = [_overview(one, compared, place) for place, one in enumerate(overviews(runs))]
     sections += [_evaluation(one, alone=len(compared) == 1) for one in compared]
     training = [run for run in runs if run.metrics]
-    if len(training) > 1:
-        pictures = overlaid_pictures(training, name="runs-")
+    learning = [run for run in training if run.kind != "warmstart"]
+    if len(learning) > 1:
+        pictures = overlaid_pictures(learning, name="runs-")
         sections.append(Section(title="Training runs together", content=[figures(pictures)], pictures=pictures))
     names = _file_names(runs)
     sections += [_training(run, name=names[run.name]) for run in training]

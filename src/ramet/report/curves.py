@@ -31,8 +31,16 @@ class Line:
 
 
 def training_pictures(run: Run, *, name: str) -> list[Picture]:
-    """What one training run looked like."""
+    """What one training run looked like. Of a warm start that is the loss: its trees are somebody else's."""
     metrics = run.metrics
+    if run.kind == "warmstart":
+        loss = _panel(
+            [_line(metrics, _of("loss"), "loss", 0)],
+            name=f"{name}loss",
+            title="Loss",
+            caption="How far the model is from saying what the demonstrations say: less is better.",
+        )
+        return [] if loss is None else [loss]
     depths = max((len(one.get("success_by_depth") or ()) for one in metrics), default=0)
     by_depth = [_line(metrics, _at_depth(depth), f"depth {depth}", depth) for depth in range(depths)]
     panels = [
@@ -42,14 +50,6 @@ def training_pictures(run: Run, *, name: str) -> list[Picture]:
             title="Reward",
             caption="Mean reward of all nodes, as the credit rule counts it.",
         ),
-        _panel(
-            [_line(metrics, _of("loss"), "loss", 0)],
-            name=f"{name}loss",
-            title="Loss",
-            caption="The loss of each step.",
-        )
-        if run.kind == "warmstart"
-        else None,
         _panel(
             [*by_depth, _line(metrics, _of("eval_success"), "root, held-out tasks", 4)],
             name=f"{name}success",

@@ -25,7 +25,7 @@ from ramet.report.numbers import Comparison, comparisons
 from ramet.report.plots import Picture
 from ramet.report.provenance import provenance
 from ramet.report.read import Run, read_runs
-from ramet.report.style import drawing, variables
+from ramet.report.style import drawing, png_of, variables
 
 HERE = Path(__file__).parent
 SENTENCES = 3  # on top of the page; the others are folded
@@ -78,8 +78,9 @@ def save_report(report: Report, into: Path) -> Path:
     page = into / "index.html"
     try:
         into.mkdir(parents=True, exist_ok=True)
-        for picture in report.pictures:
-            (into / f"{picture.name}.png").write_bytes(picture.png)
+        with drawing():
+            for picture in report.pictures:
+                (into / f"{picture.name}.png").write_bytes(png_of(picture.figure))
         _write_records(report, into)
         aside = into / "index.html.tmp"
         aside.write_text(report.html, encoding="utf-8")

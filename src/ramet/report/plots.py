@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ramet.evaluate.record import Record
 from ramet.report.numbers import Cell, Comparison, accuracy_of, bucket_word, is_oracle
-from ramet.report.style import WIDTH, Look, canvas, light, looks, png_of, svg_of
+from ramet.report.style import WIDTH, Look, canvas, light, looks, svg_of
 from ramet.view import one_line
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ class Picture:
     title: str
     caption: str  # one sentence: how to read it
     svg: str
-    png: bytes
+    figure: Figure
     wide: bool = False
 
 
 def picture(figure: Figure, *, name: str, title: str, caption: str, wide: bool = False) -> Picture:
-    """The figure in both forms."""
+    """The figure as an element of a page."""
     svg = svg_of(figure, name=name, label=f"{title}. {caption}")
-    return Picture(name=name, title=title, caption=caption, svg=svg, png=png_of(figure), wide=wide)
+    return Picture(name=name, title=title, caption=caption, svg=svg, figure=figure, wide=wide)
 
 
 def evaluation_pictures(comparison: Comparison, *, name: str) -> list[Picture]:

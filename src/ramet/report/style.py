@@ -212,11 +212,8 @@ def _of_page(element: str, name: str) -> str:
 def _opened(text: str, label: str) -> str:
     """The svg element with its size as a shape only, so that it fits where it is put, and words for who cannot see."""
     end = text.index(">")
-    box = re.search(r'viewBox="([^"]+)"', text[:end])
-    width = float(box[1].split()[2]) if box else 0.0
-    shape = box[0] if box else ""
-    head = f'<svg {shape} role="img" aria-label="{escaped(label)}" style="max-width: {width * 4 / 3:.0f}px"'
-    return head + text[end:].rstrip()
+    box = re.search(r'viewBox="[^"]+"', text[:end])
+    return f'<svg {box[0] if box else ""} role="img" aria-label="{escaped(label)}"{text[end:].rstrip()}'
 
 
 def variables() -> str:

@@ -31,6 +31,11 @@ FACTS = (
     ("eval_delegated", "held-out: trees that delegated", SHARE),
     ("eval_tokens", "held-out: tokens per tree", COUNT),
 )
+SHOWN = (  # of a warm start, whose trees are demonstrations
+    ("loss", "loss", PLAIN),
+    ("delegated", "demonstrations that delegate", SHARE),
+    ("tokens", "tokens per demonstration", COUNT),
+)
 
 
 def training_table(run: Run) -> Markup | None:
@@ -39,7 +44,7 @@ def training_table(run: Run) -> Markup | None:
         return None
     columns = _columns(run)
     rows: list[Sequence[Content]] = []
-    for key, label, kind in FACTS:
+    for key, label, kind in SHOWN if run.kind == "warmstart" else FACTS:
         cells = [_cell(run, name, found, key, kind) for name, found in columns]
         if any(cell is not None for cell in cells):
             rows.append([label, *("–" if cell is None else cell for cell in cells)])
