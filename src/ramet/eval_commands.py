@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ramet.agent.dialects import make_dialect
 from ramet.commands import command, out, print_json
-from ramet.config import load, to_toml
+from ramet.config import load, settings_of, to_toml
 from ramet.engine.choose import ChosenEngine, closing, engines_of
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError
@@ -75,12 +75,16 @@ def settled(words: Sequence[str], flags: Mapping[str, Any], file: Path | None) -
     if specs:
         flags["tasks"] = specs
     settings = [word for word in words if "=" in word]
-    config = load(EvaluateConfig, file=file, words=settings, flags=flags)
+    named = flags.get("engine.model") or settings_of(settings).get("engine", {}).get("model")
+    model = None if named is None else model_of(str(named), specs)
+    if model is not None:
+        flags["engine.model"] = model.name
+    config = load(
+        EvaluateConfig, file=file, words=settings, flags=flags, base=None if model is None else model.settings
+    )
     if not config.engine.model:
         raise ConfigError("which model? give --model: a run directory, a folder, smollm2, or its name on a server")
-    model = model_of(config.engine.model, config.tasks)
-    flags["engine.model"] = model.name
-    return load(EvaluateConfig, file=file, words=settings, flags=flags, base=model.settings), model
+    return config, model or model_of(config.engine.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,7 @@ class Place:
 
     def made(self) -> RunDir:
         """A new one, with what a reader needs to trace its numbers."""
-        facts = {"key": self.key, "command": shlex.join(["ramet", *sys.argv[1:]]), "seed": self.config.seed}
+        facts = {"key": self.key, "command": written(sys.argv[1:]), "seed": self.config.seed}
         machine = hardware(local=self.config.engine.kind == "local")
         return RunDir.create_at(
             self.path, config=self.config, kind="eval", facts={**facts, **self.model, "hardware": machine}
@@ -118,6 +122,20 @@ def place_of(config: EvaluateConfig, *, runs: Path, into: Path | None) -> Place:
     key = hashlib.sha256(repr((to_toml(config), sorted(model.items()))).encode()).hexdigest()
     path = into or runs / f"eval-{slug('-'.join(config.tasks))}-{key[:8]}"
     return Place(config=config, path=path, key=key, model=model)
+
+
+def written(words: Sequence[str]) -> str:
+    """A command as it can be repeated; a key is never written down.
+
+    Example:
+        written(["eval", "craft:easy", "--api-key", "secret", "-n", "3"])  # "ramet eval craft:easy -n 3"
+        written(["eval", "--api-key=secret", "a b"])                       # "ramet eval 'a b'"
+    """
+    kept: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        if "--api-key" not in (before, word) and not word.startswith("--api-key="):
+            kept.append(word)
+    return shlex.join(["ramet", *kept])
 
 
 def _changed(run: RunDir, config: EvaluateConfig) -> str:

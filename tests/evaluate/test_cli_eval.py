@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from ramet.evaluate import read_records
 from ramet.evaluate.items import Trained
 from ramet.evaluate.model import Model, model_of, weights_hash
 from ramet.store import RunDir, read_trees
-from tests.test_cli import RAMET, Server, complaint, environment, printed
+from tests.test_cli import KEY, RAMET, Server, complaint, environment, printed
 
 
 class Tiring(Server):
@@ -71,7 +72,7 @@ def run_in(folder: Path) -> Path:
 
 
 def test_a_model_behind_a_server_is_evaluated_and_the_numbers_can_be_traced(tmp_path: Path, server: Tiring) -> None:
-    command = words(server, "--methods", "single,vote@2,clones", "--budgets", "100,200", "-n", "5")
+    command = words(server, "--methods", "single,vote@2,clones", "--budgets", "100,200", "-n", "5", "--api-key", KEY)
     said = printed(tmp_path, *command)
     run = run_in(tmp_path)
     assert said.splitlines()[0] == f"runs/{run.name}"
@@ -83,6 +84,8 @@ def test_a_model_behind_a_server_is_evaluated_and_the_numbers_can_be_traced(tmp_
     meta = json.loads((run / "meta.json").read_text())
     assert (meta["kind"], meta["model"], meta["server"], meta["seed"]) == ("eval", "tiny", server.url, 0)
     assert meta["command"].startswith("ramet eval arithmetic:eval")
+    assert server.keys[0] == f"Bearer {KEY}"
+    assert not any(KEY.encode() in file.read_bytes() for file in run.rglob("*") if file.is_file())
     assert meta["hardware"]["cores"] >= 1
     records = read_records(run)
     names = {tree.id for tree in read_trees(run)}
@@ -255,6 +258,11 @@ def test_a_supervised_start_counts_as_training(tmp_path: Path) -> None:
     assert model_of(str(run)).trained == [Trained("craft", 4, 6), Trained("craft", 2, 3)]
 
 
+def test_a_range_that_cannot_be_found_out_is_not_known(tmp_path: Path) -> None:
+    run = trained_run(tmp_path, "far", kind="train", task="multihop:musique_train", options={"data": "/nowhere"})
+    assert model_of(str(run)).trained == [Trained("multihop", -math.inf, math.inf)]
+
+
 def test_a_run_without_a_model_is_refused(tmp_path: Path) -> None:
     bare = trained_run(tmp_path, "young", kind="train", checkpoint=False, task="arithmetic:train")
     other = RunDir.create(tmp_path, "question")
@@ -281,7 +289,7 @@ def test_a_trained_model_is_evaluated_from_its_run_directory(tmp_path: Path) -> 
     run = RunDir.create(tmp_path, "small", config=config, kind="train")
     shutil.copytree(model, run.path / "checkpoints" / "step-000004")
     command = ["eval", "arithmetic:eval", "--model", str(run.path), "--methods", "single,clones", "--budgets", "40"]
-    command += ["-n", "6", "options.operators=[1,2]", "--json"]
+    command += ["-n", "6", "options.operators=[1,2]", "engine.device=cpu", "--json"]
     facts = json.loads(printed(tmp_path, *command, OMP_NUM_THREADS=os.environ["OMP_NUM_THREADS"]))
     assert {record["beyond"] for record in facts["records"] if record["size"] == 1} == {False}
     assert {record["beyond"] for record in facts["records"] if record["size"] == 2} == {True}

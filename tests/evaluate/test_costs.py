@@ -113,24 +113,15 @@ def test_a_tree_read_back_from_its_file_costs_the_same(tmp_path: Path) -> None:
 # Against what the runtime books while it runs.
 
 
-def restless(seed: int, *, python: bool) -> ramet.ScriptedEngine:
-    """Delegates at random and takes its time; in python sometimes one child after the other."""
+def restless(seed: int) -> ramet.ScriptedEngine:
+    """Delegates at random and takes its time."""
 
     def script(prompt: Prompt) -> ramet.Reply:
         dice = random.Random(f"{seed}/{prompt.goal}/{prompt.turn}")
-        seconds = dice.choice([0.5, 1.0, 7.0])
         goals = [f"{prompt.goal}.{i}" for i in range(dice.randint(1, 3))]
-        thought = words(dice.randint(1, 30))
-        if dice.random() > 0.7 / (1 + prompt.turn) or prompt.closing:
-            ending = cell("finish('done')") if python else "Answer: done"
-            return ramet.Reply(text=thought + "\n" + ending, seconds=seconds)
-        if not python:
-            return ramet.Reply(text=thought + delegate(*goals), seconds=seconds)
-        together = "await asyncio.gather(" + ", ".join(f"delegate({goal!r})" for goal in goals) + ")"
-        serial = [f"await delegate({goal!r})" for goal in goals]
-        return ramet.Reply(
-            text=thought + cell("import asyncio", *([together] if dice.random() < 0.5 else serial)), seconds=seconds
-        )
+        done = dice.random() > 0.7 / (1 + prompt.turn) or prompt.closing
+        text = words(dice.randint(1, 30)) + ("\nAnswer: done" if done else delegate(*goals))
+        return ramet.Reply(text=text, seconds=dice.choice([0.5, 1.0, 7.0]))
 
     return ramet.ScriptedEngine(script)
 
@@ -142,7 +133,7 @@ def test_the_critical_path_is_the_one_the_runtime_booked(seed: int) -> None:
     budget = ramet.Budget(tokens=4000, nodes=40, depth=3, reserve=20, turns=5, prices=prices)
 
     async def run() -> ramet.Tree:
-        return await TreeRun("root", engine=restless(seed, python=False), budget=budget).run()
+        return await TreeRun("root", engine=restless(seed), budget=budget).run()
 
     grown = in_virtual_time(run)
     costs, used = costs_of(grown), grown.usage

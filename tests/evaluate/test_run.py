@@ -15,6 +15,7 @@ from ramet.errors import ConfigError, EngineError
 from ramet.evaluate import Evaluation, Record, evaluate, read_records
 from ramet.evaluate.costs import costs_of
 from ramet.evaluate.journal import FILE, Journal, alone, write_records
+from ramet.judge import Judge
 from ramet.store import RunDir, read_trees
 from ramet.tasks import load
 from ramet.tasks.arithmetic import Arithmetic, Calculator
@@ -62,8 +63,8 @@ class Failing(ramet.ScriptedEngine):
 def evaluated(*methods: str, engine: ramet.ScriptedEngine | None = None, **more: Any) -> Evaluation:
     """On expressions of one to three operators, unless said otherwise."""
     given: dict[str, Any] = {"budgets": [300], "n": 6, "options": EASY} | more
-    engine = engine or ramet.ScriptedEngine(solver)
-    return anyio.run(partial(evaluate, [SPLIT], engine=engine, methods=methods or ["single"], **given))
+    given = {"methods": methods or ["single"], "engine": engine or ramet.ScriptedEngine(solver)} | given
+    return anyio.run(partial(evaluate, [SPLIT], **given))
 
 
 # What is recorded.
@@ -240,6 +241,20 @@ def test_two_processes_do_not_write_to_one_directory(tmp_path: Path) -> None:
         pass
 
 
+def test_answers_that_only_a_judge_can_check_are_checked_by_one(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"question": "Say something nice.", "answer": "anything nice"}\n')
+    asked = {
+        "options": {"file": str(file), "check": "judge"},
+        "engine": ramet.ScriptedEngine(lambda prompt: "Answer: a"),
+    }
+    judge = Judge(ramet.ScriptedEngine(lambda prompt: '{"reason": "nice", "score": 0.5}'))
+    found = anyio.run(partial(evaluate, ["jsonl:all"], n=1, judge=judge, **asked))
+    assert [one.score for one in found.records] == [0.5, 0.5]
+    with pytest.raises(ConfigError, match="checked by a judge"):
+        anyio.run(partial(evaluate, ["jsonl:all"], n=1, **asked))
+
+
 # What cannot be done.
 
 
@@ -251,6 +266,7 @@ def test_two_processes_do_not_write_to_one_directory(tmp_path: Path) -> None:
         ({"n": 0}, "number is a whole number"),
         ({"at_once": 0}, "at_once is a whole number"),
         ({"temperature": -1.0}, "temperature is a number"),
+        ({"methods": ["vote@3"], "temperature": 0.0}, "vote@3 needs a temperature above 0"),
         ({"trained": "3"}, "LEAST:MOST"),
         ({"trained": "5:3"}, "smaller size first"),
         ({"budget": {"tokens": 3}}, "give --budgets"),

@@ -7,6 +7,7 @@ import os
 import platform
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -41,9 +42,10 @@ def model_of(name: str, tasks: Sequence[str] = ()) -> Model:
     path = Path(name)
     if (path / "meta.json").is_file():
         path = _newest(RunDir.open(path))
+    if path.is_dir():
         name = str(path.resolve())
     configs = list(_configs(path))
-    trained = [_sizes(*part) for config in configs for part in _shown(config)]
+    trained = [_sizes(*part) for config in configs for part in _shown(config)]  # of all, not of the last alone
     return Model(name=name, trained=trained, settings=_kept(configs[0], tasks) if configs else {})
 
 
@@ -100,8 +102,10 @@ def _settings(run: Path) -> dict[str, Any] | None:
 
 def _sizes(task: str, options: dict[str, Any]) -> Trained:
     name, split = spec_of(task)
-    taskset = load(name, **options)
-    sizes = taskset.sizes(split) if isinstance(taskset, Sized) else None
+    sizes = None
+    with suppress(ConfigError):  # its files may be elsewhere: then its sizes are not known
+        taskset = load(name, **options)
+        sizes = taskset.sizes(split) if isinstance(taskset, Sized) else None
     return Trained(name, *(sizes or (float("-inf"), float("inf"))))
 
 

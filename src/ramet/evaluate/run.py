@@ -84,6 +84,7 @@ async def evaluate(
     budgets: Sequence[int] = (),
     n: int = 100,
     run: RunDir | None = None,
+    judge: Judge | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Compare methods under the same budgets on the first `n` tasks of each split: `"craft:hard"`, or a taskset and it.
@@ -93,14 +94,15 @@ async def evaluate(
         print(found.table())
         found.records[0].score
 
-    With a `run` directory, records and trees are kept there. Other settings are those of `EvaluateConfig`.
+    With a `run` directory, records and trees are kept there, and what it has already is not done again. Other settings
+    are those of `EvaluateConfig`.
     """
     own = {one[0].name: one[0] for one in tasks if not isinstance(one, str)}
     specs = [one if isinstance(one, str) else f"{one[0].name}:{one[1]}" for one in tasks]
     given: dict[str, Any] = {"tasks": specs, "methods": list(methods), "budgets": list(budgets), "number": n}
     config = build(EvaluateConfig, given | settings)
     jobs, journal = jobs_of(config, own=own), Journal(run)
-    await Pool(config, jobs, engine=engine, journal=journal).run()
+    await Pool(config, jobs, engine=engine, journal=journal, judge=judge).run()
     return evaluation_of(config, jobs, journal)
 
 

@@ -47,6 +47,9 @@ class EvaluateConfig:
                 raise ConfigError(f"{name} is a whole number from 1 up; got {getattr(self, name)}")
         if not 0 <= self.temperature < math.inf:
             raise ConfigError(f"temperature is a number from 0 up; got {self.temperature!r}")
+        alike = [method.name for method in methods_of(self.methods) if method.trees > 1 and not self.temperature]
+        if alike:
+            raise ConfigError(f"{alike[0]} needs a temperature above 0: at 0 all its trees are the same")
         limits_of(self.budget)
         range_of(self.trained)
 
