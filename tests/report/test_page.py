@@ -287,6 +287,15 @@ def test_a_warm_start_shows_what_was_learnt_and_not_how_good_its_demonstrations_
     assert "No trees of these steps are stored" in page.text
 
 
+def test_a_run_that_began_with_demonstrations_shows_both(tmp_path: Path) -> None:
+    run = run_dir(tmp_path, "whole", kind="train", metrics=[step(0), step(1)])
+    run_dir(run, "warm", kind="warmstart", metrics=[step(number, loss=1.0) for number in range(3)])
+    report = make_report([run])
+    names = [picture.name for picture in report.pictures]
+    assert names[:2] == ["whole-warm-loss", "whole-reward"]
+    assert "It began with 3 steps on demonstrations." in report.html
+
+
 def test_several_training_runs_share_their_frames(tmp_path: Path) -> None:
     runs = [run_dir(tmp_path, name, kind="train", metrics=[step(0), step(1)]) for name in ("one", "two")]
     report = make_report(runs)

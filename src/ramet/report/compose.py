@@ -10,7 +10,7 @@ from ramet.report.curves import overlaid_pictures, training_pictures
 from ramet.report.markup import Content, tag
 from ramet.report.numbers import Comparison, overviews
 from ramet.report.plots import Picture, evaluation_pictures, overview_picture
-from ramet.report.read import Run, newest_trees, read_trees
+from ramet.report.read import START, Run, newest_trees, read_trees, start_of
 from ramet.report.sections import (
     area_table,
     bucket_tables,
@@ -121,10 +121,13 @@ def _timeline(trees: Sequence[Tree], *, name: str) -> list[Picture]:
 
 
 def _training(run: Run, *, name: str) -> Section:
-    pictures = training_pictures(run, name=name)
+    start = start_of(run)
+    before = [] if start is None else training_pictures(start, name=f"{name}{START}-")
+    pictures = [*before, *training_pictures(run, name=name)]
     trees = list(read_trees(run, newest_trees(run, MOST_TREES)).values())
     lines = _timeline(trees, name=f"{name}timeline")
     content: list[Content] = [
+        tag("p", f"It began with {len(start.metrics):,} steps on demonstrations.") if start and start.metrics else None,
         figures(pictures),
         training_table(run),
         figures(lines) if lines else None,

@@ -79,7 +79,7 @@ def table(
         ]
         body.append(tag("tr", cells, class_="new" if labels > 1 and above is not None and not same else None))
         above = names
-    inner = tag("table", tag("caption", caption), tag("thead", tag("tr", top)), tag("tbody", body))
+    inner = tag("table", tag("caption", tag("span", caption)), tag("thead", tag("tr", top)), tag("tbody", body))
     return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 

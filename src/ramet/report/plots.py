@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ramet.evaluate.record import Record
 from ramet.report.numbers import Cell, Comparison, accuracy_of, bucket_word, is_oracle
 from ramet.report.style import WIDTH, Look, canvas, light, looks, svg_of
+from ramet.report.words import method_name
 from ramet.view import one_line
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _accuracy(comparison: Comparison, *, critical: bool, name: str) -> Picture:
         _log_tokens(axes, costs)
     axes.set_xlabel("tokens on the critical path, mean per item" if critical else "tokens generated, mean per item")
     shares(axes, "accuracy", most=max(cell.accuracy.high for cell in comparison.cells))
-    legend(figure, axes)
+    series_legend(figure, axes, comparison, comparison.methods)
     what = "tokens that had to wait for each other" if critical else "all tokens generated, clones and votes included"
     return picture(
         figure,
@@ -158,7 +159,7 @@ def _buckets(comparison: Comparison, *, name: str, title: str | None = None) -> 
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.tick_params(axis="x", length=0)
     shares(axes, "accuracy")
-    legend(figure, axes)
+    series_legend(figure, axes, comparison, comparison.methods)
     beyond = any(bucket.beyond for bucket in comparison.buckets)
     return picture(
         figure,
@@ -228,7 +229,7 @@ DEPTH = Trait(
 def _by_size(comparison: Comparison, trait: Trait, *, name: str) -> Picture | None:
     """A trait against size, for methods that may delegate, at the largest budget of each."""
     figure, axes = canvas(height=2.9)
-    drawn = 0
+    drawn: list[str] = []
     for series, look in series_looks(comparison).items():
         if series[1].startswith(("single", "vote@", "best@")):
             continue
@@ -236,7 +237,7 @@ def _by_size(comparison: Comparison, trait: Trait, *, name: str) -> Picture | No
         if points:
             label = comparison.label(*series)
             axes.plot([size for size, _ in points], [value for _, value in points], label=label, **look.line())
-            drawn += 1
+            drawn.append(series[1])
     if not drawn:
         return None
     axes.set_xlabel("problem size")
@@ -253,7 +254,7 @@ def _by_size(comparison: Comparison, trait: Trait, *, name: str) -> Picture | No
             0.995, 1.01, "beyond training", transform=axes.transAxes, ha="right", va="bottom",
             color=light("muted"), fontsize=8,
         )  # fmt: skip
-    legend(figure, axes)
+    series_legend(figure, axes, comparison, list(dict.fromkeys(drawn)))
     return picture(figure, name=name, title=trait.title, caption=f"{trait.caption}; {_largest(comparison)}.")
 
 
@@ -323,7 +324,32 @@ def _log_tokens(axes: Axes, costs: Sequence[float]) -> None:
 def legend(figure: Figure, axes: Axes) -> None:
     """Names above the picture, each once."""
     handles, labels = axes.get_legend_handles_labels()
-    known = dict(zip(labels, handles, strict=True))
+    named(figure, dict(zip(labels, handles, strict=True)))
+
+
+def series_legend(figure: Figure, axes: Axes, comparison: Comparison, methods: Sequence[str]) -> None:
+    """With several runs, methods by colour and marker, then runs by line and filling: not every pair of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    known: dict[str, Any] = dict(zip(labels, handles, strict=True))
+    if comparison.several:
+        from matplotlib.lines import Line2D
+
+        plain = looks(comparison.methods)
+        styles = series_looks(comparison)
+        known = {"on the front": known["on the front"]} if "on the front" in known else {}
+        colours = {method_name(one): Line2D([], [], **plain[one].line(linestyle="none")) for one in methods}
+        runs: dict[str, Any] = {}
+        for run in comparison.runs:
+            look = next(look for (name, _), look in styles.items() if name == run.name)
+            face = light("paper") if look.hollow else light("grey")
+            line = look.line(color=light("grey"), marker="o", markerfacecolor=face)
+            runs[run.name] = Line2D([], [], **line)
+        known = colours | runs | known
+    named(figure, known)
+
+
+def named(figure: Figure, known: dict[str, Any]) -> None:
+    """The figure grows by the rows its names take."""
     longest = max(map(len, known), default=1)
     columns = max(1, min(len(known), round(13.2 * figure.get_figwidth()) // (longest + 8)))
     figure.set_figheight(figure.get_figheight() + ROW * -(-len(known) // columns))

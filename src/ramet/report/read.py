@@ -21,6 +21,7 @@ from ramet.types import Tree
 
 PARTS = ("meta.json", "config.toml", "metrics.jsonl", "records.parquet", "trees")
 FIELDS = fields(Record)
+START = "warm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,12 @@ def read_run(path: Path) -> Run:
         tree_ids=frozenset(tree_ids),
         notes=tuple(notes),
     )
+
+
+def start_of(run: Run) -> Run | None:
+    """The supervised start that a training run keeps inside its directory."""
+    inside = run.path / START
+    return replace(read_run(inside), name=f"{run.name}/{START}") if (inside / "metrics.jsonl").is_file() else None
 
 
 def read_trees(run: Run, ids: Iterable[str]) -> dict[str, Tree]:

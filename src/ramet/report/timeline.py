@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_NODES = 40  # rows of one picture
-GOAL = 34
+GOAL = 38  # characters of a label, branches included
+NO_BREAK = "\N{NO-BREAK SPACE}"  # other spaces at the beginning of a label are lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,8 @@ def _follows(later: Node, earlier: Node) -> bool:
 
 def timeline(tree: Tree, *, name: str) -> Picture:
     """Rows are nodes in reading order, clones below who asked for them."""
-    rows = [node for node, _ in walk(tree)][:MOST_NODES]
+    lines = walk(tree)[:MOST_NODES]
+    rows = [node for node, _ in lines]
     found, clock = bars(tree)
     by_node = {bar.node: bar for bar in found}
     figure, axes = canvas(width=2 * WIDTH, height=0.9 + 0.27 * len(rows))
@@ -110,7 +112,7 @@ def timeline(tree: Tree, *, name: str) -> Picture:
                 place, end - start, left=start, height=0.62, color=colour if bar.critical else light("paper"),
                 edgecolor=colour, linewidth=1.0, hatch=None if bar.critical else "////", zorder=3,
             )  # fmt: skip
-    labels = ["  " * node.depth + one_line(node.goal, GOAL - 2 * min(node.depth, 6)) for node in rows]
+    labels = [before.replace(" ", NO_BREAK) + one_line(node.goal, max(12, GOAL - len(before))) for node, before in lines]
     axes.set_yticks(range(len(rows)), labels, ha="left")
     _align(axes, labels)
     axes.set_ylim(len(rows) - 0.4, -0.6)

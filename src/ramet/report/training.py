@@ -129,7 +129,7 @@ def trees_table(run: Run, trees: Sequence[Tree]) -> Markup:
             ]
         )
     head = ("question", "score", "answer", "generated", "critical path", "nodes", "depth", "look")
-    return table(head, rows, caption=f"{run.name}: trees", left=(2, 7))
+    return tag("div", table(head, rows, caption=f"{run.name}: trees", left=(2, 7)), class_="trees")
 
 
 def sql_hint(run: Run) -> Markup:
