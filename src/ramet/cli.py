@@ -9,6 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from ramet.cli_eval import evaluate
+from ramet.cli_report import report
 from ramet.errors import RametError
 from ramet.flags import ApiKey, DataPath, Json, Options, Recipe, Resume, RunPath, Runs, Settings
 
@@ -214,6 +215,7 @@ def warmstart(
 
 
 app.command("eval")(evaluate)
+app.command("report")(report)
 
 
 @tasks_app.callback(invoke_without_command=True)
