@@ -8,7 +8,10 @@ from typing import Annotated, cast
 
 import typer
 
+from ramet.cli_eval import evaluate
+from ramet.cli_report import report
 from ramet.errors import RametError
+from ramet.flags import ApiKey, DataPath, Json, Options, Recipe, Resume, RunPath, Runs, Settings
 
 app = typer.Typer(
     help="Run language models that split their work among clones of themselves, under budgets that hold.",
@@ -26,13 +29,6 @@ app.add_typer(bench_app, name="bench")
 CliError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 INTERRUPTED = 130
-
-RunPath = Annotated[Path, typer.Argument(help="A run directory, like runs/what-is-the-capital")]
-DataPath = Annotated[str | None, typer.Option(help="Folder with task files, for tasksets that read some.")]
-Options = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Options of the taskset, like operators=[3,5].")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print facts for machines instead of tables.")]
 
 
 def main() -> None:
@@ -95,9 +91,7 @@ def run(
             "--engine or --base-url names a server."
         ),
     ] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar=["RAMET_API_KEY", "OPENAI_API_KEY"], help="Never stored.", show_envvar=True)
-    ] = None,
+    api_key: ApiKey = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2: exact token ids.")
     ] = None,
@@ -164,7 +158,7 @@ def show(
 
 @app.command()
 def sql(run: RunPath, query: Annotated[str, typer.Argument(help="SQL, read by DuckDB.")], json: Json = False) -> None:
-    """Ask a RUN directory in SQL: nodes (a row a node), trees (a row a tree), metrics.
+    """Ask a RUN directory in SQL: nodes (a row a node), trees (a row a tree), metrics; of an evaluation, records.
 
     Example: ramet sql runs/my-run "select depth, count(*), avg(tokens) from nodes group by depth"
     """
@@ -182,16 +176,6 @@ def demo(
     from ramet.demo import demo as run_demo
 
     run_demo(runs, pace=pace)
-
-
-Recipe = Annotated[
-    str | None, typer.Argument(metavar="[RECIPE]", help="A TOML file with settings, or the name of one we ship.")
-]
-Settings = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Any setting, like steps=50 or loss.kind=ppo.")
-]
-Resume = Annotated[Path | None, typer.Option(help="Go on with this run where its newest checkpoint is.")]
-Runs = Annotated[Path, typer.Option(help="Where run directories go.")]
 
 
 @app.command()
@@ -235,6 +219,10 @@ def warmstart(
     from ramet import train_commands
 
     train_commands.warmstart(recipe, settings or [], resume=resume, runs=runs, data=data, as_json=json)
+
+
+app.command("eval")(evaluate)
+app.command("report")(report)
 
 
 @tasks_app.callback(invoke_without_command=True)

@@ -46,6 +46,14 @@ class Caching(Protocol):
     def ended(self, node_id: str) -> None: ...
 
 
+@runtime_checkable
+class Windowed(Protocol):
+    """An engine that knows the longest text its model can hold, in tokens."""
+
+    @property
+    def window(self) -> int: ...
+
+
 class World(Protocol):
     """The live state of one task. Every node of the tree holds the same object."""
 
@@ -91,6 +99,26 @@ class Taskset(Protocol):
     def self_check(self, task: Task) -> tuple[float, float]: ...
 
 
+@runtime_checkable
+class Comparing(Protocol):
+    """A taskset that can tell whether two answers say the same, without a look at the right one.
+
+    Votes are counted by it. Without it answers are the same when their words are, or the numbers they consist of.
+    """
+
+    def same(self, task: Task, one: str, other: str) -> bool: ...
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """A taskset whose tasks have a size: operators, hops, lines. What was trained on is a range of sizes."""
+
+    def size_of(self, task: Task) -> float | None: ...
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        """The smallest and the largest there can be."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What a model asks of one child.
@@ -133,6 +161,11 @@ class Host(Protocol):
     def functions(self) -> Mapping[str, HostFunction]: ...
     @property
     def context(self) -> Mapping[str, str]: ...
+    @property
+    def reads_texts(self) -> bool:
+        """Whether its texts are put before it: a clone's are, a root's only where there is nobody to hand them to."""
+        ...
+
     @property
     def text(self) -> object: ...
     @property

@@ -18,7 +18,7 @@ import re
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -40,16 +40,13 @@ class RunDir:
     def create(cls, parent: Path | str, name: str, *, config: Any = None, kind: str = "run") -> RunDir:
         """A new directory `parent/name`, or `name-2`, `name-3` ... when that is taken."""
         parent = Path(parent)
-        aside = parent / f".{uuid.uuid4().hex}.tmp"
-        try:
-            (aside / "trees").mkdir(parents=True)
-            (aside / "config.toml").write_text("" if config is None else to_toml(config), encoding="utf-8")
-            (aside / "meta.json").write_text(json.dumps(_meta(kind), indent=1), encoding="utf-8")
-            (aside / "metrics.jsonl").touch()
-            return cls(_rename_free(aside, parent, slug(name)))
-        except (OSError, UnicodeError) as error:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise StoreError(f"cannot write to {parent}: {_why(error)}") from None
+        return cls(_written(parent, lambda aside: _rename_free(aside, parent, slug(name)), config, _meta(kind)))
+
+    @classmethod
+    def create_at(cls, path: Path | str, *, config: Any, kind: str, facts: Mapping[str, Any]) -> RunDir:
+        """A new directory at this very path, where nothing or an empty one may be. `facts` go into meta.json."""
+        path = Path(path)
+        return cls(_written(path.parent, lambda aside: aside.rename(path), config, _meta(kind) | dict(facts)))
 
     @classmethod
     def open(cls, path: Path | str) -> RunDir:
@@ -66,9 +63,14 @@ class RunDir:
         return cls(path)
 
     @property
+    def meta(self) -> dict[str, Any]:
+        """What meta.json says."""
+        return json.loads((self.path / "meta.json").read_text(encoding="utf-8"))
+
+    @property
     def kind(self) -> str:
-        """What made it: run, train, warmstart."""
-        return str(json.loads((self.path / "meta.json").read_text(encoding="utf-8")).get("kind", "run"))
+        """What made it: run, train, warmstart, eval."""
+        return str(self.meta.get("kind", "run"))
 
     def write(self, trees: Sequence[Tree], *, name: str | None = None) -> Path:
         """Add trees, as one file. A `name` that is there already is replaced."""
@@ -157,7 +159,10 @@ def read_trees(run: RunDir | Path | str) -> Iterator[Tree]:
 
 
 def query(run: RunDir | Path | str, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Run SQL over `nodes` (a row a node), `trees` (a row a tree) and `metrics`. Returns column names and rows."""
+    """Run SQL over `nodes` (a row a node), `trees` (a row a tree), `metrics` and, of an evaluation, `records`.
+
+    Returns column names and rows.
+    """
     import duckdb
 
     run = run if isinstance(run, RunDir) else RunDir.open(run)
@@ -169,6 +174,9 @@ def query(run: RunDir | Path | str, sql: str) -> tuple[list[str], list[tuple[Any
             else:
                 database.register("nodes", arrow_schema().empty_table())
             database.execute(TREES_VIEW)
+            records = run.path / "records.parquet"
+            if records.exists():
+                database.read_parquet(str(records)).create_view("records")
             metrics = run.path / "metrics.jsonl"
             if metrics.exists() and metrics.stat().st_size:  # a killed writer may have left half a line
                 quoted = str(metrics).replace("'", "''")
@@ -195,6 +203,20 @@ select tree, any_value(question) as question, any_value(task_id) as task_id, any
        max(seconds) as seconds
 from nodes group by tree
 """
+
+
+def _written(parent: Path, rename: Callable[[Path], Path], config: Any, meta: Mapping[str, Any]) -> Path:
+    """A run directory written aside in `parent` and renamed: complete, or not there."""
+    aside = parent / f".{uuid.uuid4().hex}.tmp"
+    try:
+        (aside / "trees").mkdir(parents=True)
+        (aside / "config.toml").write_text("" if config is None else to_toml(config), encoding="utf-8")
+        (aside / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        (aside / "metrics.jsonl").touch()
+        return rename(aside)
+    except (OSError, UnicodeError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise StoreError(f"cannot write to {parent}: {_why(error)}") from None
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

@@ -84,6 +84,10 @@ class NodeRun:
         return self.tree.world.functions
 
     @property
+    def reads_texts(self) -> bool:
+        return self.node.parent is not None or self.ledger.depth < 1
+
+    @property
     def result_bytes(self) -> int:
         return self.tree.budget.result_bytes
 

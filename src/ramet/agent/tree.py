@@ -16,11 +16,13 @@ import sniffio
 
 from ramet.agent.dialects import make_dialect
 from ramet.agent.node import NodeRun
-from ramet.agent.words import WHY
+from ramet.agent.words import WHY, cut
 from ramet.budget import Budget
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import Caching, Dialect, Engine, HostFunction, Left, Watcher, World
 from ramet.types import Completion, Meter, Node, Piece, Prompt, Stop, Task, Tree
+
+SMALLEST_SHARE = 0.001  # of a text: less of it says nothing
 
 
 class TaskWorld:
@@ -96,10 +98,11 @@ class TreeRun:
 
     def _make_root(self) -> NodeRun:
         """The root, with its window filled. A task that does not fit is refused here, before anything runs."""
-        budget, task = self.budget, self.tree.task
-        node = Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=budget.tokens)
-        root = NodeRun(self, node, self.ledger, deadline=math.inf, context=self.world.context)
-        root.open()
+        budget = self.budget
+        root = self._open_root(self.world.context)
+        if root.reads_texts and _missing(root) > 0:
+            root = self._shortened(root)
+        node = root.node
         needed = root.limits.smallest_window(root.transcript.size)
         if needed > budget.context:
             bound = "" if self.engine.renderer.exact else " (an upper bound: give a tokenizer for the exact number)"
@@ -111,6 +114,27 @@ class TreeRun:
         self.tree.nodes.append(node)
         if self.watcher is not None:
             self.watcher.spawned(node)
+        return root
+
+    def _open_root(self, context: Mapping[str, str]) -> NodeRun:
+        node = Node(index=0, parent=None, depth=0, path=(), goal=self.tree.task.question, grant=self.budget.tokens)
+        root = NodeRun(self, node, self.ledger, deadline=math.inf, context=context)
+        root.open()
+        return root
+
+    def _shortened(self, root: NodeRun) -> NodeRun:
+        """A root that has to read texts itself, which its window does not hold: it gets as much of each as fits."""
+        context = root.context
+        bare = self._open_root(dict.fromkeys(context, ""))
+        texts = root.transcript.size - bare.transcript.size
+        share = -_missing(bare) / texts if texts else 0.0
+        while share > SMALLEST_SHARE:
+            shorter = self._open_root(
+                {key: cut(text, int(share * len(text.encode()))) for key, text in context.items()}
+            )
+            if _missing(shorter) <= 0:
+                return shorter
+            share *= 0.9
         return root
 
     # What nodes share.
@@ -169,6 +193,11 @@ class TreeRun:
             most = self.dialect.left(Left(tokens=1_000_000, turns=100, clones=10_000, levels=100, seconds=1.0))
             words = [f"{most}\n\n{text}" for text in words]
         return _largest(renderer, before, tuple(words))
+
+
+def _missing(run: NodeRun) -> int:
+    """Tokens by which a node's window is too small for what it starts from; below zero, what is to spare."""
+    return run.limits.smallest_window(run.transcript.size) - run.tree.budget.context
 
 
 def _clock() -> Callable[[], float]:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from ramet.engine.local import LocalEngine
+    from ramet.evaluate.settings import EvaluateConfig
 
 ChosenEngine: TypeAlias = Union[HttpEngine, "LocalEngine"]
+Asked: TypeAlias = Union[RunConfig, "EvaluateConfig"]
 
 
 def engine_of(wanted: EngineConfig, *, api_key: str | None = None) -> ChosenEngine:
@@ -24,7 +26,7 @@ def engine_of(wanted: EngineConfig, *, api_key: str | None = None) -> ChosenEngi
     return _local(wanted) if wanted.kind == "local" else _http(wanted, api_key)
 
 
-def engines_of(config: RunConfig, *, judged: bool, api_key: str | None) -> tuple[ChosenEngine, ChosenEngine | None]:
+def engines_of(config: Asked, *, judged: bool, api_key: str | None) -> tuple[ChosenEngine, ChosenEngine | None]:
     """Who answers and who judges, which may be the same."""
     judging = judge_of(config) if judged else None  # what is wrong with it is told before anything is loaded
     engine = engine_of(config.engine, api_key=api_key)
@@ -33,7 +35,7 @@ def engines_of(config: RunConfig, *, judged: bool, api_key: str | None) -> tuple
     return engine, engine_of(judging, api_key=None if config.judge.base_url else api_key)  # a key is for one server
 
 
-def judge_of(config: RunConfig) -> EngineConfig | None:
+def judge_of(config: Asked) -> EngineConfig | None:
     """How the judge is reached: beside the model that answers, unless a server is named. None: nobody judges."""
     model = config.judge.model
     if not model:

@@ -7,17 +7,18 @@ Example:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, cast
 
 from ramet.errors import ConfigError
-from ramet.interfaces import Taskset
+from ramet.interfaces import Sized, Taskset
 from ramet.types import Task
 
 TASKSETS: dict[str, str] = {
     "arithmetic": "ramet.tasks.arithmetic:Arithmetic",
+    "series": "ramet.tasks.series:Series",
     "craft": "ramet.tasks.craft:Craft",
     "textcraft": "ramet.tasks.textcraft:TextCraft",
     "multihop": "ramet.tasks.multihop:Multihop",
@@ -78,6 +79,17 @@ def check_index(taskset: Taskset, split: str, index: int) -> int:
         there = f"tasks 0 to {size - 1}" if size else "no tasks"
         raise ConfigError(f"{taskset.name}:{split} has {there}, not {index}")
     return index
+
+
+def observed_sizes(taskset: Sized, tasks: Iterable[Task]) -> tuple[float, float] | None:
+    """The smallest and the largest size among tasks, for splits that come from a file."""
+    found = [size for task in tasks if (size := taskset.size_of(task)) is not None]
+    return (min(found), max(found)) if found else None
+
+
+def rows_of(taskset: Taskset, split: str) -> Iterator[Task]:
+    """Every task of a split that has an end."""
+    return (taskset.task(split, index) for index in range(taskset.size(split) or 0))
 
 
 def span(value: object, *, name: str, least: int = 1) -> tuple[int, int]:

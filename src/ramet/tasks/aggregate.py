@@ -15,11 +15,11 @@ from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index, span
+from ramet.tasks import check_index, observed_sizes, rows_of, span
 from ramet.tasks.aggregate_grammar import GRAMMAR, draw_lines
 from ramet.tasks.aggregate_lines import Line, held, named_lines, pages, topics_of, truth
 from ramet.tasks.aggregate_oracle import Counting, among, pages_per_clone
-from ramet.tasks.aggregate_query import Query, count, decide, grade, how, read_query
+from ramet.tasks.aggregate_query import Query, count, decide, grade, how, read_query, same_answer
 from ramet.tasks.dice import Dice
 from ramet.tasks.files import context_of, data_file, read_lines
 from ramet.tasks.oracle import Oracle, Relay
@@ -171,6 +171,18 @@ class Aggregate:
             return None
         accepted = decide(query, count(query.part, lines), topics_of(task))
         return Verdict(score=grade(query.answers_with, accepted, node.answer), how="exact")
+
+    def same(self, task: Task, one: str, other: str) -> bool:
+        return same_answer(held(task)["kind"], one, other)
+
+    def size_of(self, task: Task) -> float | None:
+        """Lines."""
+        return sum(text.count("\n") + 1 for text in task.context.values())
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        if "_" in split:
+            return observed_sizes(self, rows_of(self, split))
+        return self.long_lines if split == "long" else self.lines
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
         oracle = Counting(task, delegate=delegate, dice_seed=(task.id, seed))

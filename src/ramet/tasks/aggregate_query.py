@@ -245,10 +245,29 @@ def grade(kind: Kind, accepted: Sequence[str], answer: str | None) -> float:
         return 0.75 ** float(abs(Decimal(number) - Decimal(accepted[0]))) if 0 < len(number) <= 30 else 0.0
     if kind == "label":
         return float(plain(answer) in [plain(one) for one in accepted])
-    said, right = _occurring(re.split(r"[,;\n]|(?<=\d) and (?=\d)", answer)), _occurring(accepted)
+    said, right = _occurring(_entries(answer)), _occurring(accepted)
     if not right:
         return float(not said and plain(answer) != "")
     return 2 * len(said & right) / (len(said) + len(right))
+
+
+def same_answer(kind: Kind, one: str, other: str) -> bool:
+    """Whether two answers name the same number, the same label, or the same items in any order.
+
+    Example:
+        same_answer("number", "There are 7.", "7")         # True
+        same_answer("list", "60267, 10456", "10456;60267") # True
+    """
+    if kind == "number":
+        said, wanted = last_number(one), last_number(other)
+        return said is not None and wanted is not None and Decimal(said) == Decimal(wanted)
+    if kind == "label":
+        return plain(one) == plain(other)
+    return _occurring(_entries(one)) == _occurring(_entries(other))
+
+
+def _entries(answer: str) -> list[str]:
+    return re.split(r"[,;\n]|(?<=\d) and (?=\d)", answer)
 
 
 def plain(text: str) -> str:

@@ -72,8 +72,7 @@ class Arithmetic:
     def task(self, split: str, index: int) -> Task:
         check_index(self, split, index)
         dice = Dice(self.name, self.seed, split, index)
-        least, most = self.operators
-        sizes = (most + 1, 2 * most) if split == "long" else (least, most)
+        sizes = _sizes(self.operators, split)
         for _ in range(20_000):
             text = draw(dice, self, sizes)
             if text is not None and (split == "long" or in_eval(text) == (split == "eval")):
@@ -98,6 +97,18 @@ class Arithmetic:
         if expression is None:
             return None
         return Verdict(score=partial_credit(node.answer, expression.value()), how="exact")
+
+    def same(self, task: Task, one: str, other: str) -> bool:
+        """Whether the last whole number is the same, which is the one that counts."""
+        del task
+        return INTEGER.findall(one)[-1:] == INTEGER.findall(other)[-1:]
+
+    def size_of(self, task: Task) -> float | None:
+        """Operators."""
+        return count_operators(_expression(task))
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        return _sizes(self.operators, split)
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Calculator:
         return Calculator(delegate=delegate, dice_seed=(task.id, seed), working=self.working)
@@ -130,6 +141,10 @@ def partial_credit(answer: str | None, value: int) -> float:
     if magnitude > 500:  # past what a float holds, where adding 2 makes no difference
         return 0.2 / magnitude
     return 0.2 / math.log2(2 + 2**magnitude)
+
+
+def _sizes(operators: tuple[int, int], split: str) -> tuple[int, int]:
+    return (operators[1] + 1, 2 * operators[1]) if split == "long" else operators
 
 
 @lru_cache(maxsize=4096)

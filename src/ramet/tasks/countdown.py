@@ -15,7 +15,8 @@ from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index, span
+from ramet.tasks import check_index, observed_sizes, rows_of, span
+from ramet.tasks.check import exact_match
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.files import data_file, read_lines
 from ramet.tasks.formula import Formula, join, last_formula, number, parse
@@ -134,6 +135,23 @@ class Countdown:
             return Verdict(score=float(solves(node.answer, puzzle)), how="exact")
         said = bool(NO_WAY.search(node.answer or ""))
         return Verdict(score=float(said), how="exact", reason="the puzzle has no solution")
+
+    def same(self, task: Task, one: str, other: str) -> bool:
+        """Whether both make the same value from the same numbers, whatever the way; or say the same words."""
+        del task
+        mine, theirs = last_formula(one), last_formula(other)
+        if mine is None or theirs is None:
+            return mine is theirs and bool(exact_match(one, [other]))
+        return (mine.value, mine.numbers()) == (theirs.value, theirs.numbers())
+
+    def size_of(self, task: Task) -> float | None:
+        """Numbers given."""
+        return len(puzzle_of(task).numbers)
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        if split.startswith("data_"):
+            return observed_sizes(self, rows_of(self, split))
+        return self.long_numbers if split == "long" else self.numbers
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Solver:
         return Solver(puzzle_of(task), solution_of(task), delegate=delegate, dice_seed=(task.id, seed))

@@ -70,6 +70,14 @@ class Craft:
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         return verdict_on(task, world, node)
 
+    def size_of(self, task: Task) -> float | None:
+        """How deep the item is: crafts on the shortest way up from base materials."""
+        return max(self.items.book.depths[item] for item in targets_of(task))
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        depths = [self.items.book.depths[item] for item, _ in self._goals[split]]
+        return min(depths), max(depths)
+
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Crafter:
         return Crafter(
             self.ways,

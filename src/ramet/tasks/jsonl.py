@@ -23,7 +23,7 @@ from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index
+from ramet.tasks import check_index, observed_sizes, rows_of
 from ramet.tasks.check import NUMBER, exact_match, f1, last_number, normalise, same_number
 from ramet.tasks.files import Fields, context_of, read_lines
 from ramet.tasks.oracle import Move, Relay, View
@@ -101,6 +101,21 @@ class JsonLines:
         if node.parent is not None or self.check == "judge":
             return None
         return Verdict(score=self._score(task, node.answer), how="exact")
+
+    def same(self, task: Task, one: str, other: str) -> bool:
+        """Whether one would be right if the other were the reference, as far as the check can tell."""
+        del task
+        if self.check == "number":
+            return bool(same_number(one, other))
+        return bool(same_words(one, other) or same_words(other, one))
+
+    def size_of(self, task: Task) -> float | None:
+        """What the row says in a field `size`, if it has one."""
+        size = _row(task).get("size")
+        return None if isinstance(size, bool) or not isinstance(size, (int, float)) else size
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        return observed_sizes(self, rows_of(self, split))
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Reader:
         del seed

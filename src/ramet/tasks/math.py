@@ -83,6 +83,10 @@ class Math:
         value = computed(node.goal)
         return None if value is None else Verdict(score=same_number(node.answer, str(value)), how="exact")
 
+    def same(self, task: Task, one: str, other: str) -> bool:
+        """Whether one would be right if the other were the reference."""
+        return grade(one, {"answer": other, "verify": _known(task)["verify"]}).score == 1.0
+
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Relay:
         del seed
         known = _known(task)

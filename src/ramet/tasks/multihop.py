@@ -13,7 +13,7 @@ from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index, span
+from ramet.tasks import check_index, observed_sizes, rows_of, span
 from ramet.tasks.check import exact_match, f1
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.fiction import FEWEST_PAGES, MOST_PAGES, Fiction, ask, draw, invent
@@ -112,6 +112,17 @@ class Multihop:
         del world
         return grade(task, node, _fiction(task), metric=self.metric)
 
+    def same(self, task: Task, one: str, other: str) -> bool:
+        del task
+        return same_answer(one, other)
+
+    def size_of(self, task: Task) -> float | None:
+        """Hops."""
+        return reference_of(task)["hops"]
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        return observed_sizes(self, rows_of(self, split)) if split in ROWS else hops_of(split, self.hops)
+
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Reader:
         plans = planner(task, _fiction(task), task.context, seed=seed)
         return Reader(plans, list(task.context), delegate=delegate, dice_seed=(task.id, seed))
@@ -119,6 +130,11 @@ class Multihop:
     def self_check(self, task: Task) -> tuple[float, float]:
         accepted = accepted_of(task)
         return marks(accepted[0], accepted, self.metric).score, marks("nobody knows", accepted, self.metric).score
+
+
+def same_answer(one: str, other: str) -> bool:
+    """Whether either would be right if the other were the reference."""
+    return bool(exact_match(one, [other]) or exact_match(other, [one]))
 
 
 def accepted_of(task: Task) -> tuple[str, ...]:

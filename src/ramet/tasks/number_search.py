@@ -14,7 +14,7 @@ from typing import Any, cast
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import HostFunction, World
-from ramet.tasks import check_index
+from ramet.tasks import check_index, observed_sizes, rows_of
 from ramet.tasks.check import last_number
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.files import data_file, read_lines
@@ -114,6 +114,16 @@ class NumberSearch:
             return Verdict(score=float(found and named), how="exact")
         said = bool(NOT_THERE.search(node.answer or ""))
         return Verdict(score=float(said), how="exact", reason="the number is not in this range")
+
+    def size_of(self, task: Task) -> float | None:
+        """Numbers it may be."""
+        low, high = _range(task.question)
+        return high - low + 1
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        if split.startswith("data_"):
+            return observed_sizes(self, rows_of(self, split))
+        return (self.largest + 2, LONGER * self.largest + 1) if split == "long" else (3, self.largest + 1)
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Searcher:
         return Searcher(delegate=delegate, dice_seed=(task.id, seed))

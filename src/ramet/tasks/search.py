@@ -118,6 +118,16 @@ class Search:
         del world
         return grade(task, node, self._corpus_of(task).fiction, metric=self.metric)
 
+    def same(self, task: Task, one: str, other: str) -> bool:
+        return self.handed.same(task, one, other)
+
+    def size_of(self, task: Task) -> float | None:
+        """Hops."""
+        return self.handed.size_of(task)
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        return self.handed.sizes(split)
+
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Searcher:
         corpus = self._corpus_of(task)
         plans = planner(task, corpus.fiction, corpus.pages, seed=seed, help_goal=HELP)

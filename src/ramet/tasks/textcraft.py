@@ -16,7 +16,7 @@ from typing import Any, cast
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index
+from ramet.tasks import check_index, observed_sizes, rows_of
 from ramet.tasks.craft_oracle import Crafter
 from ramet.tasks.craft_plan import Way, Ways, craft_budget, craft_calls, score_of, ways_of, work_out
 from ramet.tasks.craft_world import RULES, Book, CraftWorld, Recipe, goal_for, inventory_of, targets_of, verdict_on
@@ -68,6 +68,14 @@ class TextCraft:
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         return verdict_on(task, world, node)
+
+    def size_of(self, task: Task) -> float | None:
+        """How deep the deepest target is: crafts on the shortest way up from materials."""
+        depths = self._book(task, inventory_of(task)).depths
+        return max(depths[item] for item in targets_of(task))
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        return observed_sizes(self, rows_of(self, split))
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Crafter:
         inventory = inventory_of(task)

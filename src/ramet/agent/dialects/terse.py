@@ -94,7 +94,7 @@ class TerseDialect:
     def opening(self, host: Host, *, missing: Sequence[str]) -> str:
         keys = [" ".join(key.split()) for key in host.context]
         parts = [host.node.goal]
-        if host.node.parent is None:  # the root sees keys only: reading is what it delegates
+        if not host.reads_texts:  # the root sees keys only: reading is what it delegates
             parts += [f"@{key}" for key in keys]
         else:
             parts += [f"@{key}\n{text}" for key, text in zip(keys, host.context.values(), strict=True)]

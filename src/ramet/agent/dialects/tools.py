@@ -132,7 +132,7 @@ class ToolsDialect:
 
     def opening(self, host: Host, *, missing: Sequence[str]) -> str:
         parts = [host.node.goal]
-        if host.node.parent is None and host.context:
+        if host.context and not host.reads_texts:
             # The root sees titles only: reading is what it delegates.
             parts.append("Context keys:\n" + "\n".join(f"- {key}" for key in host.context))
         elif host.context:

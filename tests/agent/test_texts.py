@@ -1,0 +1,41 @@
+"""Who reads the texts a task comes with: clones, unless there can be none."""
+
+from __future__ import annotations
+
+import pytest
+
+import ramet
+from ramet.agent.tree import TreeRun
+
+TEXTS = {"Ada": "Born 1815. " * 40, "Alan": "Born 1912. " * 40}
+TASK = ramet.Task(question="Who is older?", context=TEXTS)
+
+
+def opening(*, dialect: str = "tools", **limits: int) -> str:
+    """What a root is given."""
+    engine = ramet.ScriptedEngine(lambda prompt: "Answer: Ada")
+    run = TreeRun(TASK, engine=engine, dialect=dialect, budget=ramet.Budget(tokens=100, **limits))
+    return run.tree.root.pieces[0].text
+
+
+@pytest.mark.parametrize("dialect", ["tools", "terse"])
+def test_a_root_that_can_delegate_sees_titles(dialect: str) -> None:
+    assert "Alan" in opening(dialect=dialect)
+    assert "1912" not in opening(dialect=dialect)
+
+
+@pytest.mark.parametrize("dialect", ["tools", "terse"])
+def test_a_root_that_cannot_delegate_reads_the_texts_itself(dialect: str) -> None:
+    for text in TEXTS.values():
+        assert text.strip() in opening(dialect=dialect, depth=0)
+
+
+def test_texts_that_do_not_fit_the_window_are_shortened_alike() -> None:
+    given = opening(depth=0, context=300)
+    assert given.count("Born 1815.") == given.count("Born 1912.") > 5
+    assert "(440 bytes in all)" in given
+
+
+def test_a_question_that_does_not_fit_is_still_refused() -> None:
+    with pytest.raises(ramet.ConfigError, match="the task needs a window of"):
+        opening(depth=0, context=60)

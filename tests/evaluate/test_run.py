@@ -1,0 +1,289 @@
+"""An evaluation from Python: what is recorded, what it depends on, and how it goes on after it broke off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import ramet
+from ramet.errors import ConfigError, EngineError
+from ramet.evaluate import Evaluation, Record, evaluate, read_records
+from ramet.evaluate.costs import costs_of
+from ramet.evaluate.journal import FILE, Journal, alone, write_records
+from ramet.judge import Judge
+from ramet.store import RunDir, read_trees
+from ramet.tasks import load
+from ramet.tasks.arithmetic import Arithmetic, Calculator
+from ramet.tasks.oracle import script
+from ramet.types import Completion, Prompt
+from tests.evaluate.trees import answered, record
+
+SPLIT = "arithmetic:eval"
+EASY = {"operators": [1, 3], "digits": 1}
+
+
+def solver(prompt: Prompt) -> str:
+    """Solves every expression, by delegation where it may."""
+    may = "delegate(" in prompt.messages[0].content
+    return script(Calculator(delegate=may, dice_seed=("test",)), "tools")(prompt)
+
+
+class Drawing(ramet.ScriptedEngine):
+    """Answers with a number that follows from the seed, and remembers the seeds of every task."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda prompt: f"Answer: {self.seed % 3}")
+        self.seed = 0
+        self.seeds: dict[str, list[int]] = {}
+
+    async def sample(self, prompt: Prompt, *, seed: int | None = None, **more: Any) -> Completion:
+        self.seed = seed or 0
+        self.seeds.setdefault(prompt.goal, []).append(self.seed)
+        return await super().sample(prompt, seed=seed, **more)
+
+
+class Failing(ramet.ScriptedEngine):
+    """A server that goes away after so many calls."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__(solver)
+        self.after = after
+
+    async def sample(self, prompt: Prompt, **more: Any) -> Completion:
+        if len(self.prompts) >= self.after:
+            raise EngineError("the server is gone")
+        return await super().sample(prompt, **more)
+
+
+def evaluated(*methods: str, engine: ramet.ScriptedEngine | None = None, **more: Any) -> Evaluation:
+    """On expressions of one to three operators, unless said otherwise."""
+    given: dict[str, Any] = {"budgets": [300], "n": 6, "options": EASY} | more
+    given = {"methods": methods or ["single"], "engine": engine or ramet.ScriptedEngine(solver)} | given
+    return anyio.run(partial(evaluate, [SPLIT], **given))
+
+
+# What is recorded.
+
+
+def test_there_is_a_record_for_every_item_of_every_cell_in_order() -> None:
+    found = evaluated("single", "vote@2", budgets=[200, 300], n=3)
+    ids = [f"{SPLIT}/{i}" for i in range(3)]
+    assert [(one.method, one.budget, one.task) for one in found.records] == [
+        (method, budget, task) for method in ("single", "vote@2") for budget in (200, 300) for task in ids
+    ]
+    assert all(one.score == 1.0 for one in found.records)
+
+
+def test_single_and_votes_never_delegate_and_clones_do() -> None:
+    found = evaluated("single", "vote@3", "best@2", "clones", "clones/1", "clones/0", budgets=[2000], n=8, options={})
+    depths = {method: [one.depth for one in found.records if one.method == method] for method in found.config.methods}
+    assert depths["single"] == depths["vote@3"] == depths["best@2"] == depths["clones/0"] == [0] * 8
+    assert max(depths["clones"]) > 1
+    assert max(depths["clones/1"]) == 1
+
+
+def test_a_record_adds_up_all_trees_of_its_item_and_they_are_kept(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "kept")
+    found = evaluated("vote@3", "clones", run=run)
+    trees = {tree.id: tree for tree in read_trees(run)}
+    assert len(trees) == 6 * 3 + 6
+    for one in found.records:
+        costs = [costs_of(trees[name]) for name in one.trees]
+        assert one.generated == sum(cost.generated for cost in costs)
+        assert one.critical_path == max(cost.critical_path for cost in costs)
+        assert one.nodes == sum(cost.nodes for cost in costs)
+        assert {trees[name].task.id for name in one.trees} == {one.task}
+    assert "vote@3.300.arithmetic:eval/0.2" in trees
+    assert sorted(read_records(run), key=repr) == sorted(found.records, key=repr)
+
+
+def test_without_budgets_every_task_has_its_own() -> None:
+    found = evaluated("single", budgets=[], n=2)
+    assert [one.budget for one in found.records] == [None, None]
+    assert "own" in found.table()
+
+
+def test_money_is_counted_by_a_price_table() -> None:
+    found = evaluated("single", n=2, budget={"prices": {"prompt": 1.0, "generated": 2.0}})
+    for one in found.records:
+        assert one.dollars == pytest.approx((one.prompt + 2 * one.generated) / 1e6)
+
+
+def test_sizes_and_what_is_beyond_are_recorded() -> None:
+    found = evaluated("single", n=20, trained="1:2")
+    assert {(one.size, one.bucket, one.beyond) for one in found.records} == {
+        (1, "1", False),
+        (2, "2", False),
+        (3, "3", True),
+    }
+
+
+def test_the_table_says_it_all() -> None:
+    lines = evaluated("single", "clones", budgets=[1000]).table().splitlines()
+    assert lines[1].split()[:4] == ["method", "budget", "items", "accuracy"]
+    assert lines[2].split()[:6] == ["single", "1,000", "6", "100%", "[61,", "100]"]
+    assert any("clones − single" in line and "cannot tell" in line for line in lines)
+
+
+def test_a_taskset_of_one_s_own_needs_no_line_in_a_registry() -> None:
+    class Mine(Arithmetic):
+        name = "mine"
+
+    own = Mine(operators=2, digits=1)
+    found = anyio.run(partial(evaluate, [(own, "eval"), SPLIT], engine=ramet.ScriptedEngine(solver), n=2))
+    assert [one.task for one in found.records[:4]] == ["mine:eval/0", "mine:eval/1", f"{SPLIT}/0", f"{SPLIT}/1"]
+    assert [section.title for section in found.sections()] == ["mine:eval", SPLIT]
+
+
+# What a cell's numbers depend on.
+
+
+def seeds(*methods: str, budgets: Sequence[int] = (300,), n: int = 3, seed: int = 0) -> dict[str, list[int]]:
+    engine = Drawing()
+    evaluated(*methods, engine=engine, budgets=list(budgets), n=n, seed=seed)
+    return engine.seeds
+
+
+def test_a_cell_does_not_depend_on_what_else_runs() -> None:
+    alone_ = evaluated("vote@3", engine=Drawing(), n=3)
+    among = evaluated("single", "vote@3", "clones", engine=Drawing(), budgets=[200, 300], n=5)
+    wanted = {one.task for one in alone_.records}
+    same = [one for one in among.records if (one.method, one.budget) == ("vote@3", 300) and one.task in wanted]
+    assert [(one.task, one.answer, one.score, one.trees) for one in same] == [
+        (one.task, one.answer, one.score, one.trees) for one in alone_.records
+    ]
+
+
+def test_every_tree_draws_with_a_seed_of_its_own() -> None:
+    drawn = seeds("single", "vote@3", "best@2", budgets=[200, 300])
+    every = [seed for found in drawn.values() for seed in found]
+    assert len(every) == len(set(every)) == 3 * 2 * (1 + 3 + 2)
+    other = [seed for found in seeds("single", seed=1).values() for seed in found]
+    assert not set(every) & set(other)
+
+
+def test_how_many_trees_grow_at_once_changes_nothing() -> None:
+    one, many = (evaluated("vote@3", engine=Drawing(), at_once=number) for number in (1, 64))
+    assert [(r.task, r.answer) for r in one.records] == [(r.task, r.answer) for r in many.records]
+
+
+def test_no_more_trees_grow_at_once_than_were_asked_for() -> None:
+    engine = ramet.ScriptedEngine(lambda prompt: ramet.Reply(text="Answer: 1", seconds=0.001))
+    evaluated("vote@4", engine=engine, at_once=3, n=5)
+    assert engine.most_running == 3
+
+
+# Going on.
+
+
+def test_what_was_finished_before_a_failure_is_kept_and_not_done_again(tmp_path: Path) -> None:
+    whole = evaluated("single", "clones")
+    run = RunDir.create(tmp_path, "broken")
+    with pytest.raises(EngineError, match="the server is gone"):
+        evaluated("single", "clones", engine=Failing(after=9), run=run, at_once=2)
+    kept = read_records(run)
+    assert 0 < len(kept) < 12
+    engine = ramet.ScriptedEngine(solver)
+    found = evaluated("single", "clones", engine=engine, run=RunDir.open(run.path))
+    done = {(one.method, one.task) for one in kept}
+    asked = {prompt.goal for prompt in engine.prompts if prompt.depth == 0}
+    assert len({prompt.node_id for prompt in engine.prompts if prompt.depth == 0}) == 12 - len(done)
+    assert asked
+
+    def facts(records: Sequence[Record]) -> list[tuple[Any, ...]]:
+        return [(one.method, one.task, one.score, one.generated, one.trees) for one in records]
+
+    assert facts(found.records) == facts(whole.records)
+    names = [tree.id for tree in read_trees(run)]
+    assert sorted(names) == sorted(name for one in found.records for name in one.trees)
+
+
+def test_trees_without_records_are_written_over(tmp_path: Path) -> None:
+    """As a process leaves them that was killed between the two files of a chunk."""
+    run = RunDir.create(tmp_path, "torn")
+    journal = Journal(run)
+    journal.add(record("single", "a", 1.0, trees=("a",)), [answered("1", name="a")])
+    journal.flush()
+    run.write([answered("2", name="b")], name="chunk-000001")
+    again = Journal(RunDir.open(run.path))
+    assert [one.task for one in again.records] == ["a"]
+    again.add(record("single", "c", 1.0, trees=("c",)), [answered("3", name="c")])
+    again.flush()
+    assert [tree.id for tree in read_trees(run)] == ["a", "c"]
+    assert [one.task for one in read_records(run)] == ["a", "c"]
+
+
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+    odd = record("best@3", "a\nb", 0.25, answer="caf\ud800é", budget=None, size=2.5, dollars=0.5, trees=("x", "y"))
+    write_records(tmp_path / FILE, [odd, record("single", "b", 1.0, answer=None)])
+    first, second = read_records(tmp_path)
+    assert first.answer == "caf\N{REPLACEMENT CHARACTER}é"
+    assert (first.budget, first.size, first.dollars, first.trees) == (None, 2.5, 0.5, ("x", "y"))
+    assert second.answer is None
+
+
+def test_a_broken_records_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"half")
+    with pytest.raises(ramet.StoreError, match=r"cannot read .*records.parquet: .+\Z"):
+        read_records(tmp_path)
+
+
+def test_two_processes_do_not_write_to_one_directory(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "mine")
+    with alone(run), pytest.raises(ConfigError, match="another process is writing to"), alone(run):
+        pass
+    with alone(run):
+        pass
+
+
+def test_answers_that_only_a_judge_can_check_are_checked_by_one(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"question": "Say something nice.", "answer": "anything nice"}\n')
+    asked = {
+        "options": {"file": str(file), "check": "judge"},
+        "engine": ramet.ScriptedEngine(lambda prompt: "Answer: a"),
+    }
+    judge = Judge(ramet.ScriptedEngine(lambda prompt: '{"reason": "nice", "score": 0.5}'))
+    found = anyio.run(partial(evaluate, ["jsonl:all"], n=1, judge=judge, **asked))
+    assert [one.score for one in found.records] == [0.5, 0.5]
+    with pytest.raises(ConfigError, match="checked by a judge"):
+        anyio.run(partial(evaluate, ["jsonl:all"], n=1, **asked))
+
+
+# What cannot be done.
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"budgets": [0]}, "from 1 up"),
+        ({"budgets": [5, 5]}, "each once"),
+        ({"n": 0}, "number is a whole number"),
+        ({"at_once": 0}, "at_once is a whole number"),
+        ({"temperature": -1.0}, "temperature is a number"),
+        ({"methods": ["vote@3"], "temperature": 0.0}, "vote@3 needs a temperature above 0"),
+        ({"trained": "3"}, "LEAST:MOST"),
+        ({"trained": "5:3"}, "smaller size first"),
+        ({"budget": {"tokens": 3}}, "give --budgets"),
+        ({"budget": {"nods": 3}}, "did you mean budget.nodes"),
+        ({"options": {"operatrs": 3}}, "did you mean operators"),
+        ({"dialct": "tools"}, "did you mean dialect"),
+        ({"dialect": "toolz"}, "unknown dialect"),
+        ({"budget": {"context": 40}}, "arithmetic:eval/0: the task needs a window"),
+    ],
+)
+def test_what_is_wrong_is_one_line(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        evaluated("single", **more)
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_are_refused_where_a_taskset_has_none(tmp_path: Path) -> None:
+    assert load("gym").name == "gym"
+    with pytest.raises(ConfigError, match="gym:eval has no sizes"):
+        anyio.run(partial(evaluate, ["gym:eval"], engine=ramet.ScriptedEngine(solver), trained="1:2"))

@@ -1,0 +1,224 @@
+"""Intervals, differences, fronts and areas: vectors by hand, then what holds for any numbers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramet.errors import ConfigError
+from ramet.evaluate.statistics import (
+    RESAMPLES,
+    difference,
+    front,
+    hypervolume,
+    hypervolume_of,
+    items_needed,
+    mean,
+    rate,
+)
+
+SCORES = st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), min_size=1, max_size=40)
+POINTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 10).map(lambda ten: ten / 10)), max_size=12)
+
+
+# Rates.
+
+
+@pytest.mark.parametrize(
+    ("hits", "items", "low", "high"),
+    # From Wilson's formula: (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n).
+    [(0, 50, 0.0, 0.0713), (50, 50, 0.9287, 1.0), (10, 40, 0.1419, 0.4019), (1, 1, 0.2065, 1.0)],
+)
+def test_a_rate_has_wilson_s_interval(hits: int, items: int, low: float, high: float) -> None:
+    found = rate(hits, items)
+    assert found.value == hits / items
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+
+
+@pytest.mark.parametrize(("hits", "items"), [(0, 0), (3, 2), (-1, 4)])
+def test_a_rate_of_nothing_is_refused(hits: int, items: int) -> None:
+    with pytest.raises(ConfigError, match="hits out of items"):
+        rate(hits, items)
+
+
+@given(st.integers(1, 300), st.data())
+def test_a_rate_s_interval_holds_the_rate_and_narrows_with_more_items(items: int, data: st.DataObject) -> None:
+    hits = data.draw(st.integers(0, items))
+    found, more = rate(hits, items), rate(4 * hits, 4 * items)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert found.high - found.low > more.high - more.low
+
+
+# Means.
+
+
+def test_a_bootstrap_interval_is_that_of_the_resampled_mean() -> None:
+    # Two items, 0 and 1: the mean of two draws is 0 or 1 in a quarter of cases each.
+    assert mean([0.0, 1.0]) == mean([0.0, 1.0], seed=0)
+    assert (mean([0.0, 1.0]).low, mean([0.0, 1.0]).high) == (0.0, 1.0)
+    # Of 100 items half are 1: the mean of 100 draws has a standard deviation of 0.05.
+    found = mean([0.0, 1.0] * 50)
+    assert (found.low, found.high) == (pytest.approx(0.4, abs=0.011), pytest.approx(0.6, abs=0.011))
+
+
+def test_the_same_seed_gives_the_same_digits_and_another_seed_others() -> None:
+    values = [0.1 * number for number in range(30)]
+    assert mean(values, seed=1) == mean(values, seed=1)
+    assert mean(values, seed=1) != mean(values, seed=2)
+
+
+def test_many_items_are_resampled_in_blocks() -> None:
+    many = [float(number % 2) for number in range(4 * 2_000_000 // RESAMPLES)]
+    found = mean(many)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * 0.5 / len(many) ** 0.5, rel=0.1)
+
+
+@settings(deadline=None, max_examples=50)
+@given(SCORES)
+def test_an_interval_contains_its_mean_and_stays_within_the_values(values: list[float]) -> None:
+    found = mean(values)
+    assert found.low <= found.value <= found.high
+    assert min(values) - 1e-9 <= found.low
+    assert found.high <= max(values) + 1e-9
+
+
+def test_a_mean_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one"):
+        mean([])
+
+
+# Differences.
+
+
+def test_methods_are_compared_on_the_items_both_did() -> None:
+    found = difference({"a": 1.0, "b": 1.0, "c": 0.0}, {"b": 0.0, "c": 0.0, "d": 1.0})
+    assert found is not None
+    assert (found.value, found.items, found.differing) == (0.5, 2, 1)
+    assert difference({"a": 1.0}, {"b": 1.0}) is None
+
+
+def test_a_clear_difference_is_told() -> None:
+    first = {str(item): 1.0 for item in range(40)}
+    second = {str(item): float(item < 20) for item in range(40)}
+    found = difference(first, second)
+    assert found is not None
+    assert (found.value, found.told_apart, found.needed) == (0.5, True, None)
+    swapped = difference(second, first)
+    assert swapped is not None
+    assert (swapped.value, swapped.told_apart) == (-0.5, True)
+
+
+def test_pairing_tells_what_two_intervals_apart_could_not() -> None:
+    # 20 % against 30 % of 100 items: Wilson's intervals overlap. But the ten items are all on one side.
+    second = {str(item): float(item < 20) for item in range(100)}
+    first = {str(item): float(item < 30) for item in range(100)}
+    assert rate(30, 100).low < rate(20, 100).high
+    found = difference(first, second)
+    assert found is not None
+    assert found.told_apart
+
+
+def test_a_handful_of_items_is_never_enough_however_clear_they_look() -> None:
+    found = difference({str(item): 1.0 for item in range(5)}, {str(item): 0.0 for item in range(5)})
+    assert found is not None
+    assert (found.low, found.high, found.told_apart, found.needed) == (1.0, 1.0, False, 6)
+
+
+@pytest.mark.parametrize(("won", "lost", "items"), [(8, 2, 50), (12, 4, 150), (18, 8, 90)])
+def test_an_interval_that_ends_at_zero_tells_nothing(won: int, lost: int, items: int) -> None:
+    """Shares that are added up miss zero by 1e-18: that must not tell two methods apart."""
+    gaps = [1.0] * won + [-1.0] * lost + [0.0] * (items - won - lost)
+    found = difference(
+        {str(i): max(gap, 0.0) for i, gap in enumerate(gaps)}, {str(i): max(-gap, 0.0) for i, gap in enumerate(gaps)}
+    )
+    assert found is not None
+    assert found.low == 0.0
+    assert not found.told_apart
+
+
+def test_no_difference_at_all_needs_no_number_of_items() -> None:
+    found = difference({"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 0.0})
+    assert found is not None
+    assert (found.value, found.told_apart, found.needed) == (0.0, False, None)
+
+
+def test_items_needed_by_hand() -> None:
+    # Gaps 1, -1, 1, 1: mean 1/2, variance ((1/2)² * 3 + (3/2)²) / 3 = 1. (1.96 + 0.84)² * 1 / (1/4) = 31.4.
+    assert items_needed([1.0, -1.0, 1.0, 1.0]) == 32
+    assert items_needed([1.0, -1.0]) is None
+    assert items_needed([1.0] * 3) == 6
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=40))
+def test_who_cannot_be_told_apart_needs_more_items(pairs: list[tuple[bool, bool]]) -> None:
+    first = {str(i): float(one) for i, (one, _) in enumerate(pairs)}
+    second = {str(i): float(other) for i, (_, other) in enumerate(pairs)}
+    found, swapped = difference(first, second), difference(second, first)
+    assert found is not None
+    assert swapped is not None
+    assert found.low <= found.value <= found.high
+    assert found.value == pytest.approx(-swapped.value)
+    if found.told_apart:
+        assert found.needed is None
+    elif found.value:
+        assert found.needed is not None
+        assert found.needed > len(pairs)
+
+
+# Fronts.
+
+
+def test_the_front_has_what_nothing_beats() -> None:
+    points = [(100, 0.5), (200, 0.5), (150, 0.4), (300, 0.9), (300, 0.9), (400, 0.1), (100, 0.2)]
+    assert front(points) == [0, 3, 4]
+    assert front([]) == []
+
+
+def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[0] and one[1] >= other[1] and one != other
+
+
+@given(POINTS)
+def test_the_front_is_undominated_and_everything_else_is_dominated(points: list[tuple[float, float]]) -> None:
+    kept = front(points)
+    assert not any(beats(one, points[i]) for i in kept for one in points)
+    for i in set(range(len(points))) - set(kept):
+        assert any(beats(points[j], points[i]) for j in kept)
+    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(points[i] for i in kept))
+
+
+# Areas.
+
+
+def test_the_area_under_a_front_by_hand() -> None:
+    # Nothing below 100, a half up to 300, nine tenths up to 500; the point at 200 is under the front.
+    assert hypervolume([(300, 0.9), (200, 0.3), (100, 0.5)], reference=500) == pytest.approx(0.5 * 200 + 0.9 * 200)
+    assert hypervolume([(600, 1.0)], reference=500) == 0.0
+    assert hypervolume([], reference=500) == 0.0
+
+
+@given(POINTS, st.tuples(st.integers(0, 50), st.sampled_from([0.0, 0.3, 1.0])), st.integers(1, 60))
+def test_another_point_never_makes_the_area_smaller(
+    points: list[tuple[float, float]], more: tuple[float, float], reference: int
+) -> None:
+    before, after = (hypervolume(some, reference=reference) for some in (points, [*points, more]))
+    assert after >= before - 1e-9
+    assert before == pytest.approx(hypervolume([points[i] for i in front(points)], reference=reference))
+    assert 0 <= after <= reference
+
+
+def test_the_area_of_cells_is_that_of_their_means() -> None:
+    costs, values = [[90.0, 110.0], [300.0, 300.0]], [[0.0, 1.0], [1.0, 1.0]]
+    found = hypervolume_of(costs, values, reference=500)
+    assert found.value == pytest.approx(0.5 * 200 + 1.0 * 200)
+    # Drawn twice, the first item makes 0 * 210 + 200, the second 1 * 190 + 200.
+    assert (found.low, found.high) == (pytest.approx(200), pytest.approx(390))
+
+
+def test_cells_of_unequal_length_have_no_area() -> None:
+    with pytest.raises(ConfigError, match="same items"):
+        hypervolume_of([[1.0]], [[1.0, 2.0]], reference=3)
