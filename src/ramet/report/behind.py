@@ -16,6 +16,7 @@ from ramet.types import Tree
 from ramet.view import draw, one_line
 
 LISTED = 500  # items of one cell on the page; all of them are in records.csv
+DRAWN = 120  # lines of one tree
 FOLDED = 2  # trees of one item that are listed openly
 
 
@@ -100,8 +101,11 @@ def drawn_tree(tree: Tree, run: Run, *, title: str, open_: bool = False) -> Mark
         tag("p", tag("strong", "Answered: "), one_line(tree.answer if tree.answer is not None else "nothing", 400)),
         tag("p", tag("strong", "Verdict: "), one_line(reason, 400)) if reason else None,
     ]
-    lines = tag("pre", draw(tree), tabindex="0")
-    return tag("details", tag("summary", title), facts, lines, tag("p", command(run, tree.id)), open=open_)
+    lines = draw(tree).splitlines()
+    if len(lines) > DRAWN:
+        lines = [*lines[:DRAWN], f"… and {len(lines) - DRAWN - 1:,} more nodes", lines[-1]]
+    drawn = tag("pre", "\n".join(lines), tabindex="0")
+    return tag("details", tag("summary", title), facts, drawn, tag("p", command(run, tree.id)), open=open_)
 
 
 def examples(comparison: Comparison) -> list[tuple[str, Run, Record]]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -134,6 +135,11 @@ def newest_trees(run: Run, most: int) -> list[str]:
         if len(ids) >= most:
             break
     return ids[-most:]
+
+
+def number_in(value: object) -> float | None:
+    """A metric as a number; None for anything else somebody may have logged."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _meta(path: Path, notes: list[str]) -> dict[str, Any]:
