@@ -110,7 +110,7 @@ def test_every_number_leads_to_its_trees(tmp_path: Path) -> None:
     for number in range(10):
         for method in ("single", "clones"):
             assert f"ramet show {run} --tree {method}-500-{number:03d}" in page.codes
-    behind = page.table("small: 10 items, 30 %")
+    behind = page.table("problem size small: 10 items, 30 %")
     assert behind.rows[1][:6] == ["sums:eval/0", "1", "4", "100", "100", "1"]
     apart = page.table("clones against single at 500 tokens: 7 items differ")
     assert [row[:3] for row in apart.rows[1:]] == [[f"sums:eval/{number}", "1", "0"] for number in range(3, 10)]

@@ -14,6 +14,7 @@ from ramet.report.read import Run
 
 ALL, WITHIN, BEYOND = "all items", "within training", "beyond training"
 BASELINE = "single"
+BUCKET, SIZE = "bucket", "problem size"
 
 Key = tuple[str, str, int | None]  # run, method, budget
 
@@ -215,7 +216,7 @@ def buckets_of(records: Iterable[Record]) -> list[Bucket]:
 
 def bucket_word(comparison: Comparison) -> str:
     """What the buckets are parts of."""
-    return "bucket" if any(bucket.size is None for bucket in comparison.buckets) else "problem size"
+    return BUCKET if any(bucket.size is None for bucket in comparison.buckets) else SIZE
 
 
 def versus(cell: Cell, other: Cell, part: str = ALL) -> Versus | None:
