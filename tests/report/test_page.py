@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ramet.config import to_toml
 from ramet.errors import ConfigError
 from ramet.report.headline import headline
 from ramet.report.numbers import comparisons
 from ramet.report.page import make_report, write_report
 from ramet.report.read import read_runs
+from ramet.train.settings import TrainConfig
 from tests.report.made import record, records, run_dir, step, tree
 from tests.report.page_of import Page
 
@@ -262,6 +264,7 @@ def test_a_training_run_shows_where_it_began_and_ended(tmp_path: Path) -> None:
     metrics[11] |= {"eval_success": 0.75, "eval_delegated": 0.5, "eval_tokens": 66.0, "eval_trees": 4}
     stored = [tree(f"{number:06d}-000-000", split=True) for number in (0, 11)] + [tree("eval-000012-000")]
     run = run_dir(tmp_path, "trained", kind="train", metrics=metrics, trees=stored)
+    (run / "config.toml").write_text(to_toml(TrainConfig()))
     report = make_report([run])
     assert report.headline == ("trained: from 25 % to 75 % [30, 95] success on held-out tasks in 12 steps.",)
     page = Page(report.html)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from ramet.evaluate import statistics
 from ramet.evaluate.record import Record
@@ -138,8 +139,9 @@ def overviews(runs: Sequence[Run]) -> list[Comparison]:
 
 
 def splits_of(run: Run) -> tuple[str, ...]:
-    """The splits an evaluation asked for, as its settings name them."""
-    return tuple(map(str, run.config.get("tasks", ())))
+    """The splits an evaluation asked for, as its settings name them. To a training, `tasks` is a number."""
+    found = run.config.get("tasks")
+    return tuple(map(str, cast(list[object], found))) if isinstance(found, list) else ()
 
 
 def by_split(run: Run) -> list[tuple[str, Run]]:
