@@ -184,9 +184,15 @@ def train(
     settings: Settings = None,
     resume: Resume = None,
     runs: Runs = Path("runs"),
+    data: DataPath = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check the settings, all but the weights, and print them in full.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a model to delegate: play groups of trees, credit every node, update, again.
+
+    Without a recipe or settings it lists the recipes that come with it.
 
     Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
 
@@ -194,7 +200,7 @@ def train(
     """
     from ramet import train_commands
 
-    train_commands.train(recipe, settings or [], resume=resume, runs=runs, as_json=json)
+    train_commands.train(recipe, settings or [], resume=resume, runs=runs, data=data, check=check, as_json=json)
 
 
 @app.command()
@@ -203,6 +209,7 @@ def warmstart(
     settings: Settings = None,
     resume: Resume = None,
     runs: Runs = Path("runs"),
+    data: DataPath = None,
     json: Json = False,
 ) -> None:
     """Teach a model by demonstrations: a taskset's oracle (task=NAME:SPLIT), or the trees of a run (run=DIR).
@@ -211,7 +218,7 @@ def warmstart(
     """
     from ramet import train_commands
 
-    train_commands.warmstart(recipe, settings or [], resume=resume, runs=runs, as_json=json)
+    train_commands.warmstart(recipe, settings or [], resume=resume, runs=runs, data=data, as_json=json)
 
 
 app.command("eval")(evaluate)
@@ -279,6 +286,37 @@ def bench_runtime(
     from ramet.bench.runtime import bench
 
     bench(fanout=fanout, depth=depth, open_nodes=open_nodes, repeat=repeat, python=python, as_json=json)
+
+
+@bench_app.command("learner")
+def bench_learner(
+    prompts: Annotated[str, typer.Option(help="Lengths of the shared prompts, in tokens.")] = "512,1024,4096",
+    answer: Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")] = 256,
+    group: Annotated[int, typer.Option(min=1, help="Rows that share a prompt.")] = 8,
+    tokens: Annotated[int | None, typer.Option(min=64, help="A micro-batch: 32768 on a GPU, else 4608.")] = None,
+    modes: Annotated[str | None, typer.Option(help="Of plain,padded,packed,recomputed; all unless said.")] = None,
+    shape: Annotated[str | None, typer.Option(help="135m or 5m: the larger on a GPU unless said.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the GPU if there is one.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Steps each, of which the best counts: 3, or 1.")] = None,
+    json: Json = False,
+) -> None:
+    """Tokens/s and memory of learning: groups packed by their shared prompt against padded, in one run."""
+    from ramet.models import check_packages
+
+    check_packages("")
+    from ramet.bench.learner import bench, numbers
+
+    bench(
+        prompts=numbers(prompts),
+        answer=answer,
+        group=group,
+        tokens=tokens,
+        modes=None if modes is None else modes.split(","),
+        shape=shape,
+        device=device,
+        repeat=repeat,
+        as_json=json,
+    )
 
 
 @bench_app.command("engine")

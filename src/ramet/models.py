@@ -40,7 +40,7 @@ def load_model(source: str | Path, *, device: str | None = None, dtype: str | No
     check_packages(source)
     import torch
 
-    place = _device(device)
+    place = choose_device(device)
     model: Any = _load(folder, _dtype(dtype, place))
     try:
         return model.to(place).eval()
@@ -63,7 +63,8 @@ def check_packages(source: str | Path, *more: str) -> None:
         raise ConfigError(f"a model in this process needs {error.name}: pip install 'ramet[{extra}]'") from None
 
 
-def _device(wanted: str | None) -> torch.device:
+def choose_device(wanted: str | None) -> torch.device:
+    """The device of that name; without one, the GPU if there is one."""
     import torch
 
     if wanted is None:
