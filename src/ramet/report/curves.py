@@ -48,7 +48,7 @@ def training_pictures(run: Run, *, name: str) -> list[Picture]:
             [_line(metrics, _of("reward"), "reward", 0)],
             name=f"{name}reward",
             title="Reward",
-            caption="Mean reward of all nodes, as the credit rule counts it.",
+            caption="Mean reward of the roots, as the credit rule counts it.",
         ),
         _panel(
             [*by_depth, _line(metrics, _of("eval_success"), "root, held-out tasks", 4)],

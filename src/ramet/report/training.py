@@ -18,7 +18,7 @@ from ramet.view import one_line
 LAST = 10  # steps whose mean is shown beside the last one
 SHARE, COUNT, PLAIN = "share", "count", "plain"
 FACTS = (
-    ("reward", "reward, mean of all nodes", PLAIN),
+    ("reward", "reward of the root", PLAIN),
     ("loss", "loss", PLAIN),
     ("success", "success of the root", SHARE),
     ("score", "score of the root", PLAIN),
