@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ramet.config import load, settings_of, to_toml
 from ramet.engine.choose import ChosenEngine, closing, engines_of
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError
-from ramet.evaluate.journal import Journal, alone
+from ramet.evaluate.journal import FILE, Journal, alone
 from ramet.evaluate.model import Model, facts_of, hardware, model_of
 from ramet.evaluate.run import Evaluation, Job, Pool, Standing, Tell, evaluation_of, jobs_of, missing, quiet
 from ramet.evaluate.settings import EvaluateConfig
@@ -63,9 +64,19 @@ def evaluate(
 
 
 def finish(run: RunDir, *, as_json: bool) -> None:
-    """What is done with a finished evaluation."""
+    """Write the report of a finished evaluation, unless there is one of all its records, and say where things are."""
+    page = run.path / "report" / "index.html"
+    if find_spec("matplotlib") is None:
+        hint = "a page with pictures: pip install 'ramet[report]', then the same command again"
+    else:
+        if not page.exists() or page.stat().st_mtime < (run.path / FILE).stat().st_mtime:
+            from ramet.report.page import write_report
+
+            write_report([run.path], page.parent)
+        hint = str(page)
     if not as_json:
         out.print(f"{run.path}  ({command()} show {run.path} --tree ID)", style="dim")
+        out.print(hint, style="dim")
 
 
 def settled(words: Sequence[str], flags: Mapping[str, Any], file: Path | None) -> tuple[EvaluateConfig, Model]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 import ramet
+from ramet.evaluate.journal import FILE, write_records
 from ramet.evaluate.record import Record
 from ramet.store import RunDir
 from ramet.types import Stop, Turn, Usage, Verdict
@@ -100,7 +97,7 @@ def run_dir(
     found = json.loads((run.path / "meta.json").read_text()) | {"created": "2026-01-02T03:04:05+00:00"} | meta
     (run.path / "meta.json").write_text(json.dumps(found))
     if records:
-        pq.write_table(pa.Table.from_pylist([asdict(one) for one in records]), run.path / "records.parquet")
+        write_records(run.path / FILE, records)
     if trees:
         run.write(trees, name="000000")
     for line in metrics:

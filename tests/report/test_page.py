@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -11,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ramet.config import to_toml
 from ramet.errors import ConfigError
 from ramet.report.headline import headline
 from ramet.report.numbers import comparisons
 from ramet.report.page import make_report, write_report
 from ramet.report.read import read_runs
+from ramet.train.settings import TrainConfig
 from tests.report.made import record, records, run_dir, step, tree
 from tests.report.page_of import Page
 
@@ -109,7 +112,7 @@ def test_every_number_leads_to_its_trees(tmp_path: Path) -> None:
     for number in range(10):
         for method in ("single", "clones"):
             assert f"ramet show {run} --tree {method}-500-{number:03d}" in page.codes
-    behind = page.table("small: 10 items, 30 %")
+    behind = page.table("problem size small: 10 items, 30 %")
     assert behind.rows[1][:6] == ["sums:eval/0", "1", "4", "100", "100", "1"]
     apart = page.table("clones against single at 500 tokens: 7 items differ")
     assert [row[:3] for row in apart.rows[1:]] == [[f"sums:eval/{number}", "1", "0"] for number in range(3, 10)]
@@ -258,11 +261,12 @@ def test_provenance_is_on_the_page(tmp_path: Path) -> None:
 def test_a_training_run_shows_where_it_began_and_ended(tmp_path: Path) -> None:
     metrics = [step(number, success=number / 20, reward=0.5, tokens=40 + number) for number in range(12)]
     metrics[5] |= {"eval_success": 0.25, "eval_delegated": 1.0, "eval_tokens": 55.0}
-    metrics[11] |= {"eval_success": 0.75, "eval_delegated": 0.5, "eval_tokens": 66.0}
+    metrics[11] |= {"eval_success": 0.75, "eval_delegated": 0.5, "eval_tokens": 66.0, "eval_trees": 4}
     stored = [tree(f"{number:06d}-000-000", split=True) for number in (0, 11)] + [tree("eval-000012-000")]
     run = run_dir(tmp_path, "trained", kind="train", metrics=metrics, trees=stored)
+    (run / "config.toml").write_text(to_toml(TrainConfig()))
     report = make_report([run])
-    assert report.headline == ("trained: from 25 % to 75 % success on held-out tasks in 12 steps.",)
+    assert report.headline == ("trained: from 25 % to 75 % [30, 95] success on held-out tasks in 12 steps.",)
     page = Page(report.html)
     # The mean of 2/20 to 11/20 is 0.325; that of 42 to 51 tokens is 46.5.
     caption = "trained: from the first step to the last"
@@ -318,6 +322,26 @@ def test_a_run_with_nothing_in_it_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing to show yet: .*empty: no tree has finished yet"):
         write_report([run], tmp_path / "report")
     assert not (tmp_path / "report").exists()
+
+
+def test_metrics_that_somebody_else_logged_do_no_harm(tmp_path: Path) -> None:
+    odd = [
+        {"step": "x", "success": None, "success_by_depth": 3, "loss": "nan"},
+        {"other": [1]},
+        {"step": 2, "reward": True},
+    ]
+    report = make_report([run_dir(tmp_path, "odd", kind="train", metrics=odd)])
+    assert report.headline == ("odd: 3 steps.",)
+    Page(report.html)
+
+
+def test_a_tree_of_very_many_nodes_is_drawn_in_part(tmp_path: Path) -> None:
+    grown = tree("big", split=True)
+    grown.nodes += [replace(grown.nodes[2], index=index) for index in range(3, 300)]
+    run = run_dir(tmp_path, "big", kind="run", trees=[grown])
+    report = make_report([run])
+    assert "… and 180 more nodes" in Page(report.html).text
+    assert "Only the first 40 of 300 nodes are shown." in report.pictures[0].caption
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

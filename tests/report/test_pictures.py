@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.evaluate.costs import critical_path
 from ramet.report.curves import running_mean
+from ramet.report.gaps import gaps_picture
 from ramet.report.numbers import compare
 from ramet.report.plots import MOST_POINTS, grouped
 from ramet.report.read import read_run
@@ -86,6 +89,23 @@ def test_many_sizes_are_put_together_and_no_item_is_lost(sizes: list[int]) -> No
 def test_a_running_mean_reaches_as_far_to_both_sides() -> None:
     assert running_mean([0.0, 3.0, 6.0, 0.0], 1) == [0.0, 3.0, 3.0, 0.0]
     assert running_mean([1.0, 2.0, 3.0], 5) == [1.0, 2.0, 3.0]
+
+
+def test_differences_are_drawn_with_the_line_they_are_measured_from(tmp_path: Path) -> None:
+    found = records("single", 100, "0" * 10) + records("clones", 100, "1" * 10) + records("best@4", 100, "1" * 10)
+    run = read_run(run_dir(tmp_path, "one", records=found))
+    other = read_run(run_dir(tmp_path, "two", records=found[:20]))
+    with drawing():
+        methods = gaps_picture(compare([run]), name="methods")
+        runs = gaps_picture(compare([run, other]), name="runs")
+        alone = gaps_picture(compare([replace(run, records=tuple(found[:10]))]), name="alone")
+    assert methods is not None
+    assert "clones − single, 100" in methods.svg
+    assert "best@4" not in methods.svg
+    assert runs is not None
+    assert "clones, two, 100" in runs.svg
+    assert "minus the same in one" in runs.caption
+    assert alone is None
 
 
 def test_the_front_leaves_out_what_is_dearer_and_no_better(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
 from ramet.evaluate.record import Record
 from ramet.evaluate.tables import is_right
 from ramet.report.markup import Content, Markup, table, tag
-from ramet.report.numbers import ALL, Cell, Comparison, Versus, accuracy_of
+from ramet.report.numbers import ALL, SIZE, Cell, Comparison, Versus, accuracy_of, bucket_word
 from ramet.report.read import Run
 from ramet.report.sections import cell_id, versus_id
 from ramet.report.words import percent, tokens
@@ -16,6 +17,7 @@ from ramet.types import Tree
 from ramet.view import draw, one_line
 
 LISTED = 500  # items of one cell on the page; all of them are in records.csv
+DRAWN = 120  # lines of one tree
 FOLDED = 2  # trees of one item that are listed openly
 
 
@@ -32,6 +34,15 @@ def trees_of(run: Run, trees: Sequence[str]) -> Content:
     return tag("details", tag("summary", f"{len(shown)} trees"), shown)
 
 
+def by_name(task: str) -> list[tuple[int, str]]:
+    """For sorting: numbers in names count as numbers.
+
+    Example:
+        sorted(["x/10", "x/9"], key=by_name)  # ["x/9", "x/10"]
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", task)]
+
+
 def behind_cells(comparison: Comparison) -> list[Markup]:
     """For each cell its items, bucket by bucket: what was scored, what it cost, and its trees."""
     runs = {run.name: run for run in comparison.runs}
@@ -43,11 +54,12 @@ def _behind_cell(cell: Cell, run: Run, comparison: Comparison) -> Markup:
     left = LISTED
     inner: list[Content] = []
     for bucket in comparison.buckets:
-        own = [record for record in cell.records if record.bucket == bucket.name]
+        own = sorted((one for one in cell.records if one.bucket == bucket.name), key=lambda one: by_name(one.task))
         if not own:
             continue
         beyond = ", beyond training" if bucket.beyond else ""
-        caption = f"{bucket.name}{beyond}: {len(own):,} items, {percent(accuracy_of(own))}"
+        part = f"problem size {bucket.name}" if bucket_word(comparison) == SIZE else bucket.name
+        caption = f"{part}{beyond}: {len(own):,} items, {percent(accuracy_of(own))}"
         rows = [_item(record, run) for record in own[: max(0, left)]]
         head = ("task", "score", "answer", "generated", "critical path", "nodes", "trees")
         inner.append(
@@ -62,7 +74,7 @@ def _behind_cell(cell: Cell, run: Run, comparison: Comparison) -> Markup:
 def _item(record: Record, run: Run) -> list[Content]:
     answer = "no answer" if record.answer is None else one_line(record.answer, 60)
     costs = [f"{record.generated:,}", f"{record.critical_path:,}", f"{record.nodes:,}"]
-    return [record.task, f"{record.score:g}", answer, *costs, trees_of(run, record.trees)]
+    return [record.task, f"{record.score:.3g}", answer, *costs, trees_of(run, record.trees)]
 
 
 def behind_differences(comparison: Comparison) -> list[Markup]:
@@ -77,11 +89,12 @@ def _behind_difference(one: Versus, runs: Mapping[str, Run], comparison: Compari
     part = "" if one.part == ALL else f", {one.part}"
     title = f"{names[0]} against {names[1]} at {tokens(one.cell[2])}{part}: {one.gap.differing:,} items differ"
     apart = [pair for pair in one.pairs if is_right(pair[0]) != is_right(pair[1])]
+    apart.sort(key=lambda pair: by_name(pair[0].task))
     rows = [
         (
             first.task,
-            f"{first.score:g}",
-            f"{second.score:g}",
+            f"{first.score:.3g}",
+            f"{second.score:.3g}",
             trees_of(runs[one.cell[0]], first.trees),
             trees_of(runs[one.other[0]], second.trees),
         )
@@ -100,8 +113,11 @@ def drawn_tree(tree: Tree, run: Run, *, title: str, open_: bool = False) -> Mark
         tag("p", tag("strong", "Answered: "), one_line(tree.answer if tree.answer is not None else "nothing", 400)),
         tag("p", tag("strong", "Verdict: "), one_line(reason, 400)) if reason else None,
     ]
-    lines = tag("pre", draw(tree), tabindex="0")
-    return tag("details", tag("summary", title), facts, lines, tag("p", command(run, tree.id)), open=open_)
+    lines = draw(tree).splitlines()
+    if len(lines) > DRAWN:
+        lines = [*lines[:DRAWN], f"… and {len(lines) - DRAWN - 1:,} more nodes", lines[-1]]
+    drawn = tag("pre", "\n".join(lines), tabindex="0")
+    return tag("details", tag("summary", title), facts, drawn, tag("p", command(run, tree.id)), open=open_)
 
 
 def examples(comparison: Comparison) -> list[tuple[str, Run, Record]]:

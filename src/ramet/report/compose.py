@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ramet.report.behind import behind_cells, behind_differences, drawn_tree, examples
 from ramet.report.curves import overlaid_pictures, training_pictures
+from ramet.report.gaps import gaps_picture
 from ramet.report.markup import Content, tag
 from ramet.report.numbers import Comparison, overviews
 from ramet.report.plots import Picture, evaluation_pictures, overview_picture
@@ -24,7 +25,8 @@ from ramet.report.training import behind_steps, sql_hint, training_table, trees_
 from ramet.store import slug
 from ramet.types import Tree
 
-MOST_TREES = 12  # of a run that is only trees, and to choose from at the end of a training run
+MOST_TREES = 12  # of a run that is only trees
+LAST_TREES = 64  # of a training run: one of them is drawn
 ORACLE = "best@k is an oracle: it looks at the reference to choose, so it shows what choosing could reach at most."
 CHANCE = "Differences are over the same items. Each interval stands for itself: of twenty, one may miss the truth."
 UNEQUAL = "Not every cell has the same number of items: the evaluation has not finished, or was cut off."
@@ -75,6 +77,8 @@ def _evaluation(comparison: Comparison, *, alone: bool) -> Section:
     pictures = evaluation_pictures(comparison, name=name)
     drawn = _drawn(comparison)
     lines = _timeline([tree for _, _, tree in drawn], name=f"{name}timeline")
+    gaps = gaps_picture(comparison, name=f"{name}differences")
+    pictures += [] if gaps is None else [gaps]
     content: list[Content] = [
         tag("p", UNEQUAL, class_="note") if len({len(cell.records) for cell in comparison.cells}) > 1 else None,
         figures(pictures[:2]),
@@ -124,7 +128,7 @@ def _training(run: Run, *, name: str) -> Section:
     start = start_of(run)
     before = [] if start is None else training_pictures(start, name=f"{name}{START}-")
     pictures = [*before, *training_pictures(run, name=name)]
-    trees = list(read_trees(run, newest_trees(run, MOST_TREES)).values())
+    trees = list(read_trees(run, newest_trees(run, LAST_TREES)).values())
     lines = _timeline(trees, name=f"{name}timeline")
     content: list[Content] = [
         tag("p", f"It began with {len(start.metrics):,} steps on demonstrations.") if start and start.metrics else None,

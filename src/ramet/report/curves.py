@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ramet.report.plots import Picture, legend, picture, shares, whole_steps
-from ramet.report.read import Run
+from ramet.report.read import Run, number_in
 from ramet.report.style import Look, canvas, numbered
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ def training_pictures(run: Run, *, name: str) -> list[Picture]:
             caption="How far the model is from saying what the demonstrations say: less is better.",
         )
         return [] if loss is None else [loss]
-    depths = max((len(one.get("success_by_depth") or ()) for one in metrics), default=0)
+    depths = max((len(depths_of(one)) for one in metrics), default=0)
     by_depth = [_line(metrics, _at_depth(depth), f"depth {depth}", depth) for depth in range(depths)]
     panels = [
         _panel(
             [_line(metrics, _of("reward"), "reward", 0)],
             name=f"{name}reward",
             title="Reward",
-            caption="Mean reward of all nodes, as the credit rule counts it.",
+            caption="Mean reward of the roots, as the credit rule counts it.",
         ),
         _panel(
             [*by_depth, _line(metrics, _of("eval_success"), "root, held-out tasks", 4)],
@@ -111,9 +111,14 @@ def _of(key: str) -> Value:
     return lambda record: record.get(key)
 
 
+def depths_of(record: Mapping[str, Any]) -> list[Any]:
+    found = record.get("success_by_depth")
+    return cast(list[Any], found) if isinstance(found, list) else []
+
+
 def _at_depth(depth: int) -> Value:
     def value(record: Mapping[str, Any]) -> object:
-        found = record.get("success_by_depth") or ()
+        found = depths_of(record)
         return found[depth] if depth < len(found) else None
 
     return value
@@ -122,9 +127,9 @@ def _at_depth(depth: int) -> Value:
 def _line(metrics: Sequence[Mapping[str, Any]], value: Value, label: str, place: int) -> Line:
     points: list[tuple[float, float]] = []
     for number, record in enumerate(metrics):
-        found, step = value(record), record.get("step", number)
-        if isinstance(found, int | float) and math.isfinite(found) and isinstance(step, int):
-            points.append((step + 1.0, float(found)))
+        found, step = number_in(value(record)), number_in(record.get("step", number))
+        if found is not None and step is not None:
+            points.append((step + 1.0, found))
     return Line(label=label, points=tuple(points), look=numbered(place, turn=place // 6))
 
 

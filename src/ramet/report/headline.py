@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from ramet.evaluate.statistics import rate
 from ramet.report.numbers import ALL, BASELINE, BEYOND, Comparison, Versus, is_oracle
-from ramet.report.read import Run
+from ramet.report.read import Run, number_in
 from ramet.report.words import hundredths, listed, many_tokens, method_name, percent, points, tokens
 
 Pair = tuple[str, str, str, str, str]  # part; run and method; run and method
@@ -94,19 +96,33 @@ def _alone(comparison: Comparison) -> str:
 
 def plain_headline(run: Run) -> str | None:
     """What a training run came to, or how many trees there are."""
-    with_eval = [one for one in run.metrics if "eval_success" in one]
-    steps = f"in {len(run.metrics):,} steps"
-    if with_eval:
-        ends = [hundredths(one["eval_success"]) for one in (with_eval[0], with_eval[-1])]
-        return f"{run.name}: from {ends[0]} % to {ends[1]} % success on held-out tasks {steps}."
-    if run.metrics and run.kind == "train" and all("success" in one for one in run.metrics):
-        ends = [hundredths(one["success"]) for one in (run.metrics[0], run.metrics[-1])]
-        return f"{run.name}: from {ends[0]} % to {ends[1]} % success {steps}, each on tasks of its own."
+    steps = f"{len(run.metrics):,} steps"
+    held_out, own, losses = (_ends(run, key) for key in ("eval_success", "success", "loss"))
+    if held_out is not None:
+        first, last = (_share(one, "eval_success", "eval_trees") for one in held_out)
+        return f"{run.name}: from {first} to {last} success on held-out tasks in {steps}."
+    if own is not None and run.kind == "train":
+        first, last = (_share(one, "success", "trees") for one in own)
+        return f"{run.name}: from {first} to {last} success in {steps}, each on tasks of its own."
+    if losses is not None:
+        return f"{run.name}: loss from {losses[0]['loss']:.3g} to {losses[1]['loss']:.3g} in {steps}."
     if run.metrics:
-        losses = [one["loss"] for one in run.metrics if isinstance(one.get("loss"), float)]
-        said = f"loss from {losses[0]:.3g} to {losses[-1]:.3g} " if losses else ""
-        return f"{run.name}: {said}{steps}."
+        return f"{run.name}: {steps}."
     if run.records or not run.tree_ids:
         return None
     number = len(run.tree_ids)
     return f"{run.name}: {number:,} {'tree' if number == 1 else 'trees'}."
+
+
+def _ends(run: Run, key: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Where a metric was measured first and last."""
+    found = [one for one in run.metrics if number_in(one.get(key)) is not None]
+    return (found[0], found[-1]) if found else None
+
+
+def _share(record: dict[str, Any], key: str, number: str) -> str:
+    """A share of trees, with its interval where their number is known."""
+    share, trees = record[key], number_in(record.get(number))
+    if not trees or not 0 <= share <= 1:
+        return f"{hundredths(share)} %"
+    return percent(rate(round(share * trees), round(trees)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from ramet.evaluate import statistics
 from ramet.evaluate.record import Record
@@ -14,6 +15,7 @@ from ramet.report.read import Run
 
 ALL, WITHIN, BEYOND = "all items", "within training", "beyond training"
 BASELINE = "single"
+BUCKET, SIZE = "bucket", "problem size"
 
 Key = tuple[str, str, int | None]  # run, method, budget
 
@@ -137,8 +139,9 @@ def overviews(runs: Sequence[Run]) -> list[Comparison]:
 
 
 def splits_of(run: Run) -> tuple[str, ...]:
-    """The splits an evaluation asked for, as its settings name them."""
-    return tuple(map(str, run.config.get("tasks", ())))
+    """The splits an evaluation asked for, as its settings name them. To a training, `tasks` is a number."""
+    found = run.config.get("tasks")
+    return tuple(map(str, cast(list[object], found))) if isinstance(found, list) else ()
 
 
 def by_split(run: Run) -> list[tuple[str, Run]]:
@@ -215,7 +218,7 @@ def buckets_of(records: Iterable[Record]) -> list[Bucket]:
 
 def bucket_word(comparison: Comparison) -> str:
     """What the buckets are parts of."""
-    return "bucket" if any(bucket.size is None for bucket in comparison.buckets) else "problem size"
+    return BUCKET if any(bucket.size is None for bucket in comparison.buckets) else SIZE
 
 
 def versus(cell: Cell, other: Cell, part: str = ALL) -> Versus | None:

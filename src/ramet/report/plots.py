@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ramet.evaluate.record import Record
-from ramet.report.numbers import Cell, Comparison, accuracy_of, bucket_word, is_oracle
+from ramet.report.numbers import SIZE, Cell, Comparison, accuracy_of, bucket_word, is_oracle
 from ramet.report.style import WIDTH, Look, canvas, light, looks, svg_of
 from ramet.report.words import method_name
 from ramet.view import one_line
@@ -153,7 +153,7 @@ def _buckets(comparison: Comparison, *, name: str, title: str | None = None) -> 
     names = [one_line(bucket.name, 24) for bucket in comparison.buckets]
     long = sum(map(len, names)) > (90 if wide else 40)
     axes.set_xticks(range(len(names)), names, rotation=25 if long else 0, ha="right" if long else "center")
-    if title is None and word != "bucket":
+    if title is None and word == SIZE:
         axes.set_xlabel(word)
     axes.grid(visible=False, axis="x")
     axes.set_xlim(-0.5, len(names) - 0.5)

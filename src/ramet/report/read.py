@@ -7,20 +7,21 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from ramet.errors import ConfigError, StoreError
+from ramet.evaluate.journal import read_records
 from ramet.evaluate.record import Record
 from ramet.parquet import SCHEMA, tree_from_rows
 from ramet.store import RunDir
 from ramet.types import Tree
 
 PARTS = ("meta.json", "config.toml", "metrics.jsonl", "records.parquet", "trees")
-FIELDS = fields(Record)
 START = "warm"
 
 
@@ -136,6 +137,11 @@ def newest_trees(run: Run, most: int) -> list[str]:
     return ids[-most:]
 
 
+def number_in(value: object) -> float | None:
+    """A metric as a number; None for anything else somebody may have logged."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
 def _meta(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
         found: object = json.loads((path / "meta.json").read_text(encoding="utf-8"))
@@ -173,29 +179,11 @@ def _metrics(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _records(path: Path, notes: list[str]) -> list[Record]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = path / "records.parquet"
-    if not file.exists():
-        return []
     try:
-        with file.open("rb") as source:
-            rows = pq.read_table(source).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        notes.append(f"records.parquet cannot be read: {_why(error)}")
+        return read_records(path)
+    except StoreError as error:
+        notes.append(f"records.parquet cannot be read: {_why(error).partition(': ')[2]}")
         return []
-    lacking = [field.name for field in FIELDS if field.default is MISSING and rows and field.name not in rows[0]]
-    if lacking:
-        notes.append(f"records.parquet cannot be read: it has no column {', '.join(lacking)}")
-        return []
-    return [_record(row) for row in rows]
-
-
-def _record(row: dict[str, Any]) -> Record:
-    known: dict[str, Any] = {field.name: row[field.name] for field in FIELDS if field.name in row}
-    known["trees"] = tuple(known["trees"] or ())
-    return Record(**known)
 
 
 def _tree_files(path: Path, notes: list[str]) -> tuple[list[Path], set[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ramet.report.behind import command
 from ramet.report.markup import Content, Markup, anchor, table, tag
-from ramet.report.read import Run
+from ramet.report.read import Run, number_in
 from ramet.report.sections import link
 from ramet.report.words import amount, hundredths
 from ramet.types import Tree
@@ -18,7 +18,7 @@ from ramet.view import one_line
 LAST = 10  # steps whose mean is shown beside the last one
 SHARE, COUNT, PLAIN = "share", "count", "plain"
 FACTS = (
-    ("reward", "reward, mean of all nodes", PLAIN),
+    ("reward", "reward of the root", PLAIN),
     ("loss", "loss", PLAIN),
     ("success", "success of the root", SHARE),
     ("score", "score of the root", PLAIN),
@@ -68,9 +68,9 @@ def _columns(run: Run) -> Columns:
 
 def _cell(run: Run, column: str, records: Sequence[Mapping[str, Any]], key: str, kind: str) -> Content:
     if key.startswith("eval_"):
-        having = [one for one in run.metrics if _number(one, key) is not None]
+        having = [one for one in run.metrics if number_in(one.get(key)) is not None]
         records = having[:1] if column == "first" else having[-1:] if column == "last" else having[-LAST:]
-    values = [value for one in records if (value := _number(one, key)) is not None]
+    values = [value for one in records if (value := number_in(one.get(key))) is not None]
     if not values:
         return None
     mean = math.fsum(values) / len(values)
@@ -78,9 +78,8 @@ def _cell(run: Run, column: str, records: Sequence[Mapping[str, Any]], key: str,
     return link(_steps_id(run, column, held_out=key.startswith("eval_")), said)
 
 
-def _number(record: Mapping[str, Any], key: str) -> float | None:
-    value = record.get(key)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+def step_of(record: Mapping[str, Any]) -> int:
+    return int(number_in(record.get("step")) or 0)
 
 
 def _steps_id(run: Run, column: str, *, held_out: bool) -> str:
@@ -93,8 +92,8 @@ def behind_steps(run: Run) -> Markup | None:
         return None
     inner: list[Content] = []
     for column, records in _columns(run):
-        inner.append(_step_commands(run, column, [int(one.get("step", 0)) for one in records], held_out=False))
-        having = [int(one.get("step", 0)) + 1 for one in run.metrics if _number(one, "eval_success") is not None]
+        inner.append(_step_commands(run, column, [step_of(one) for one in records], held_out=False))
+        having = [step_of(one) + 1 for one in run.metrics if number_in(one.get("eval_success")) is not None]
         steps = having[:1] if column == "first" else having[-1:] if column == "last" else having[-LAST:]
         inner.append(_step_commands(run, column, steps, held_out=True) if steps else None)
     return tag("details", tag("summary", f"{run.name}: the trees of these steps"), inner, class_="behind")
