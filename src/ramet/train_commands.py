@@ -41,17 +41,30 @@ def train(
     if recipe is None and not words and resume is None:
         return list_recipes(as_json=as_json)
     check_packages("", "peft")
-    from ramet.train import loop
     from ramet.train.settings import TrainConfig
 
     if resume is not None:
         _refuse_settings(recipe, words, data, check)
-        return _watched("train", lambda tell, started: loop.resume(resume, tell=tell, started=started), as_json)
+        return train_on(resume, as_json=as_json)
     file, words = _recipe(recipe, words)
     config = load(TrainConfig, file=file, words=words, flags=_options(data))
     if check:
         return show_settings(config, as_json=as_json)
-    return _watched("train", lambda tell, started: loop.train(config, runs=runs, tell=tell, started=started), as_json)
+    return train_anew(config, runs=runs, as_json=as_json)
+
+
+def train_anew(config: TrainConfig, *, runs: Path, as_json: bool = False) -> None:
+    """A new run, watched."""
+    from ramet.train import loop
+
+    _watched("train", lambda tell, started: loop.train(config, runs=runs, tell=tell, started=started), as_json)
+
+
+def train_on(run: Path, *, as_json: bool = False) -> None:
+    """A run that was left, watched again."""
+    from ramet.train import loop
+
+    _watched("train", lambda tell, started: loop.resume(run, tell=tell, started=started), as_json)
 
 
 def show_settings(config: TrainConfig, *, as_json: bool) -> None:
