@@ -34,6 +34,7 @@ from ramet.train.policy import Policy, prepare
 from ramet.train.rows import Row
 
 Facts = dict[str, Any]
+WIDE = 200  # columns in a file or pipe
 TOLERANCE = 1e-2  # kernels for single precision may round products
 MODES = ("plain", "padded", "packed", "recomputed")  # the last one: packed, layers computed again for the gradient
 SHAPES: dict[str, dict[str, Any]] = {
@@ -179,6 +180,8 @@ def bench(
     if max(prompts) + answer > tokens:
         raise ConfigError(f"a row of {max(prompts) + answer:,} tokens does not fit into a micro-batch of {tokens:,}")
     console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console = Console(stderr=as_json, width=WIDE)
     results: list[Facts] = []
     with console.status("checking that packed is padded") as status:
         agreement = check(place)

@@ -23,7 +23,7 @@ from ramet.types import Node, Task, Verdict
 SERIES = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
 LONGEST = 10_000  # terms a goal may reasonably have
 DIGIT = re.compile(r"-?\d+")
-DEEPER = 0.3  # how often a demonstrating clone delegates in its turn
+DEEPER = 0.5  # how often a demonstrating clone delegates in its turn
 LEAST = 4  # terms worth cutting
 
 
