@@ -54,6 +54,13 @@ def test_only_the_longest_clone_costs_at_whatever_depth():
     assert round(Selfcest().credit([group(long_leaf, LOW)])["a", 0].reward, 6) == round(1 - 0.126424, 6)
 
 
+def test_every_clone_costs_at_whatever_depth_where_that_is_asked_for():
+    tree = plant("a", [1.0] * 4, [None, 0, 0, 2])
+    dear = Selfcest(clone_cost=0.05, normalise=False).credit([group(tree, LOW)])
+    assert round(dear["a", 0].reward, 6) == 0.85
+    assert Selfcest().credit([group(tree, LOW)])["a", 0].reward == 1.0
+
+
 @pytest.mark.parametrize(("calls", "cost"), [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.1), (5, 0.3)])
 def test_two_calls_are_free(calls: int, cost: float):
     tree = plant("a", [1.0], words=[delegate("x") * calls + "Answer: 2"])

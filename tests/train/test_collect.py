@@ -73,7 +73,7 @@ def test_budgets_are_drawn_for_every_tree_or_for_every_task() -> None:
 
 def test_a_limit_that_is_set_is_laid_over_the_task_s_own() -> None:
     own = TASKS.budget(TASKS.task("train", 0))
-    assert drawn_budget(own, {"depth": 1}, seed=3) == replace(own, depth=1)
+    assert drawn_budget(own, {"depth": (1, 1)}, seed=3) == replace(own, depth=1)
     assert drawn_budget(Budget(), {}, seed=3) == Budget()
 
 

@@ -40,6 +40,7 @@ class Selfcest:
     clone_most: float = 0.2
     call_cost: float = 0.1  # for each of the root's calls for clones beyond the free ones
     free_calls: int = 2
+    clone_cost: float = 0.0  # for every clone anywhere in the tree; not in the paper
     repair_cost: float = 0.05
     length_cap: float | None = None  # both lengths together cost at most this
     floor: float | None = None  # the shared reward is at least this
@@ -94,7 +95,8 @@ class Selfcest:
         if self.length_cap is not None:
             length = min(length, self.length_cap)
         calls = self.call_cost * max(0, num_calls(tree, root) - self.free_calls)
-        shared = score(tree, root, needed="selfcest needs one at every root") - length - calls
+        clones = self.clone_cost * (len(tree.nodes) - 1)
+        shared = score(tree, root, needed="selfcest needs one at every root") - length - calls - clones
         return shared if self.floor is None else max(self.floor, shared)
 
     def _clone_reward(self, tree: Tree, clone: Node, shared: float) -> float:

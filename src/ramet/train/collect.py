@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import anyio
 
@@ -19,7 +18,7 @@ from ramet.errors import RametError, TrainError
 from ramet.interfaces import Dialect, Engine, Taskset
 from ramet.rollout import play
 from ramet.tasks import check_split
-from ramet.train.settings import TrainConfig, bounds_of
+from ramet.train.settings import Bounds, TrainConfig, bounds_of
 from ramet.types import Task, Tree
 
 
@@ -36,6 +35,7 @@ class Attempt:
 def attempts_of(taskset: Taskset, split: str, config: TrainConfig, *, step: int) -> list[Attempt]:
     """The trees of one step in their order: task by task, and of each task member by member."""
     attempts: list[Attempt] = []
+    bounds = bounds_of(config.budget)
     for place, index in enumerate(indices(taskset, split, config, step=step)):
         task = taskset.task(split, index)
         for member in range(config.group):
@@ -44,9 +44,7 @@ def attempts_of(taskset: Taskset, split: str, config: TrainConfig, *, step: int)
                 Attempt(
                     id=f"{step:06d}-{place:03d}-{member:03d}",
                     task=task,
-                    budget=drawn_budget(
-                        taskset.budget(task), config.budget, seed=seed_of(config.seed, "budget", *drawn)
-                    ),
+                    budget=drawn_budget(taskset.budget(task), bounds, seed=seed_of(config.seed, "budget", *drawn)),
                     seed=seed_of(config.seed, "sample", step, place, member),
                 )
             )
@@ -71,12 +69,10 @@ def _shuffled(size: int, seed: int, epoch: int) -> list[int]:
     return order
 
 
-def drawn_budget(budget: Budget, limits: Mapping[str, Any], *, seed: int) -> Budget:
+def drawn_budget(budget: Budget, bounds: Bounds, *, seed: int) -> Budget:
     """The task's own budget, with the limits that were set laid over it; those with two bounds are drawn."""
     dice = random.Random(seed)
-    drawn = {
-        name: low if low == high else dice.randint(low, high) for name, (low, high) in sorted(bounds_of(limits).items())
-    }
+    drawn = {name: low if low == high else dice.randint(low, high) for name, (low, high) in sorted(bounds.items())}
     return replace(budget, **drawn)
 
 

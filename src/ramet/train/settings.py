@@ -191,7 +191,10 @@ def spec_of(task: str) -> tuple[str, str]:
     return name, split
 
 
-def bounds_of(budget: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+Bounds = Mapping[str, tuple[Any, Any]]  # of limits, least and most
+
+
+def bounds_of(budget: Mapping[str, Any]) -> Bounds:
     """Least and most of every limit that is set, each a limit that makes sense.
 
     Example:

@@ -34,7 +34,7 @@ from ramet.train.learn import differentiate, facts_of
 from ramet.train.learner import shorten, step
 from ramet.train.replay import replay, speaks
 from ramet.train.rows import Row, rows_of
-from ramet.train.settings import WarmConfig, spec_of
+from ramet.train.settings import WarmConfig, bounds_of, spec_of
 from ramet.train.track import check_trackers
 from ramet.types import Tree
 
@@ -132,7 +132,7 @@ async def demonstrations(
     taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer, places: Sequence[int]
 ) -> list[Tree]:
     """The oracle's trees at these places, in the tokens of `renderer`. A share of them delegates, at random."""
-    size = taskset.size(split)
+    size, bounds = taskset.size(split), bounds_of(config.budget)
     trees: list[Tree] = []
     for place in places:
         task = taskset.task(split, place if size is None else place % size)
@@ -143,7 +143,7 @@ async def demonstrations(
             dialect=config.dialect,
             delegate=dice.random() < config.delegate,
             seed=dice.getrandbits(32),
-            budget=drawn_budget(taskset.budget(task), config.budget, seed=dice.getrandbits(32)),
+            budget=drawn_budget(taskset.budget(task), bounds, seed=dice.getrandbits(32)),
             renderer=renderer,
             show_budget=config.show_budget,
         )
