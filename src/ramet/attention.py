@@ -79,6 +79,9 @@ def unsupported(model: PreTrainedModel) -> str | None:
         return f"it has layers of kind {', '.join(sorted(kinds - {'full_attention'}))}"
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
         return "it has a sliding window"
+    rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":  # texts in one batch would change each other, and their own beginning
+        return "its positions depend on how long the text becomes (longrope)"
     return None
 
 

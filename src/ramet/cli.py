@@ -9,6 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from ramet.cli_eval import evaluate
+from ramet.cli_report import report
 from ramet.errors import RametError
 from ramet.flags import ApiKey, DataPath, Json, Options, Recipe, Resume, RunPath, Runs, Settings
 
@@ -168,13 +169,28 @@ def sql(run: RunPath, query: Annotated[str, typer.Argument(help="SQL, read by Du
 
 @app.command()
 def demo(
+    settings: Settings = None,
+    runs: Annotated[Path, typer.Option(help="Where the run directory goes.")] = Path("runs"),
+    number: Annotated[int, typer.Option("-n", help="Tasks per measurement.", min=20)] = 200,
+) -> None:
+    """Train a very small model from nothing to delegate, and measure it: about ten minutes on two CPU cores.
+
+    Interrupted, the same command goes on. Settings are laid over the recipe nano.
+    """
+    from ramet.demo import demo as run_demo
+
+    run_demo(runs, words=settings or [], number=number)
+
+
+@app.command()
+def tour(
     runs: Annotated[Path, typer.Option(help="Where the run directory goes.")] = Path("runs"),
     pace: Annotated[float, typer.Option(help="Seconds per scripted second; 0 does not wait.")] = 1.0,
 ) -> None:
     """Run a scripted tree (no model needed): delegation, parallel clones, a refused grant, a partial answer."""
-    from ramet.demo import demo as run_demo
+    from ramet.tour import tour as run_tour
 
-    run_demo(runs, pace=pace)
+    run_tour(runs, pace=pace)
 
 
 @app.command()
@@ -183,9 +199,15 @@ def train(
     settings: Settings = None,
     resume: Resume = None,
     runs: Runs = Path("runs"),
+    data: DataPath = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check the settings, all but the weights, and print them in full.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a model to delegate: play groups of trees, credit every node, update, again.
+
+    Without a recipe or settings it lists the recipes that come with it.
 
     Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
 
@@ -193,7 +215,7 @@ def train(
     """
     from ramet import train_commands
 
-    train_commands.train(recipe, settings or [], resume=resume, runs=runs, as_json=json)
+    train_commands.train(recipe, settings or [], resume=resume, runs=runs, data=data, check=check, as_json=json)
 
 
 @app.command()
@@ -202,6 +224,7 @@ def warmstart(
     settings: Settings = None,
     resume: Resume = None,
     runs: Runs = Path("runs"),
+    data: DataPath = None,
     json: Json = False,
 ) -> None:
     """Teach a model by demonstrations: a taskset's oracle (task=NAME:SPLIT), or the trees of a run (run=DIR).
@@ -210,10 +233,11 @@ def warmstart(
     """
     from ramet import train_commands
 
-    train_commands.warmstart(recipe, settings or [], resume=resume, runs=runs, as_json=json)
+    train_commands.warmstart(recipe, settings or [], resume=resume, runs=runs, data=data, as_json=json)
 
 
 app.command("eval")(evaluate)
+app.command("report")(report)
 
 
 @tasks_app.callback(invoke_without_command=True)
@@ -277,6 +301,37 @@ def bench_runtime(
     from ramet.bench.runtime import bench
 
     bench(fanout=fanout, depth=depth, open_nodes=open_nodes, repeat=repeat, python=python, as_json=json)
+
+
+@bench_app.command("learner")
+def bench_learner(
+    prompts: Annotated[str, typer.Option(help="Lengths of the shared prompts, in tokens.")] = "512,1024,4096",
+    answer: Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")] = 256,
+    group: Annotated[int, typer.Option(min=1, help="Rows that share a prompt.")] = 8,
+    tokens: Annotated[int | None, typer.Option(min=64, help="A micro-batch: 32768 on a GPU, else 4608.")] = None,
+    modes: Annotated[str | None, typer.Option(help="Of plain,padded,packed,recomputed; all unless said.")] = None,
+    shape: Annotated[str | None, typer.Option(help="135m or 5m: the larger on a GPU unless said.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; the GPU if there is one.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Steps each, of which the best counts: 3, or 1.")] = None,
+    json: Json = False,
+) -> None:
+    """Tokens/s and memory of learning: groups packed by their shared prompt against padded, in one run."""
+    from ramet.models import check_packages
+
+    check_packages("")
+    from ramet.bench.learner import bench, numbers
+
+    bench(
+        prompts=numbers(prompts),
+        answer=answer,
+        group=group,
+        tokens=tokens,
+        modes=None if modes is None else modes.split(","),
+        shape=shape,
+        device=device,
+        repeat=repeat,
+        as_json=json,
+    )
 
 
 @bench_app.command("engine")

@@ -10,7 +10,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_type_hints
@@ -121,10 +121,10 @@ def _choose_engine(engine: Any) -> None:
 
 
 def on_this_machine(model: object) -> bool:
-    """Whether a model's name is `smollm2` or a folder with config.json."""
+    """Whether a model's name is `smollm2`, `nano` or a folder with config.json."""
     if not isinstance(model, str) or not model:
         return False
-    return model == "smollm2" or os.path.isfile(os.path.join(model, "config.json"))
+    return model in ("smollm2", "nano") or os.path.isfile(os.path.join(model, "config.json"))
 
 
 def settings_of(words: Sequence[str]) -> dict[str, Any]:
@@ -140,21 +140,27 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
 
 def build(kind: type[T], settings: Mapping[str, Any], *, inside: str = "") -> T:
     """A dataclass from plain settings; nested tables become nested dataclasses."""
-    known = {knob.name for knob in fields(cast(Any, kind))}
+    return kind(**_values(kind, settings, inside=inside))
+
+
+def _values(kind: Any, settings: Mapping[str, Any], *, inside: str) -> dict[str, Any]:
+    known = {knob.name: knob for knob in fields(kind)}
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for key, value in settings.items():
         if key not in known:
             raise ConfigError(_unknown(inside + key, [inside + name for name in known]))
-        values[key] = _fit(hints[key], value, key=inside + key)
-    return kind(**values)
+        values[key] = _fit(hints[key], value, key=inside + key, default=known[key].default_factory)
+    return values
 
 
-def _fit(wanted: Any, value: Any, *, key: str) -> Any:
+def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
     if is_dataclass(wanted):
         if not isinstance(value, dict):
             raise ConfigError(f"{key} is a table of settings, not {value!r}")
-        return build(cast(type[Any], wanted), cast(dict[str, Any], value), inside=f"{key}.")
+        # What a table leaves out stays as it is where no table is given, which need not be the defaults of its kind.
+        make: Any = wanted if default is MISSING else default
+        return replace(make(), **_values(wanted, cast(dict[str, Any], value), inside=f"{key}."))
     from pydantic import TypeAdapter, ValidationError
 
     try:

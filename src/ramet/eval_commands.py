@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ramet.config import load, settings_of, to_toml
 from ramet.engine.choose import ChosenEngine, closing, engines_of
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError
-from ramet.evaluate.journal import Journal, alone
+from ramet.evaluate.journal import FILE, Journal, alone
 from ramet.evaluate.model import Model, facts_of, hardware, model_of, stamp_of
 from ramet.evaluate.run import Evaluation, Job, Pool, Standing, Tell, evaluation_of, jobs_of, missing, quiet
 from ramet.evaluate.settings import EvaluateConfig
@@ -46,14 +47,7 @@ def evaluate(
 ) -> None:
     """Evaluate, or go on with it, and print what came of it."""
     config, model = settled(words, flags, file)
-    make_dialect(config.dialect)  # what is wrong is told before a model is loaded
-    jobs = jobs_of(config, trained=model.trained)
-    place = place_of(config, runs=runs, into=into)
-    run = place.found()
-    if run is None or missing(jobs, Journal(run)):
-        engine, judge = engines_of(config, judged=True, api_key=api_key)
-        run = anyio.run(partial(_go_on, place, jobs, engine, judge, as_json=as_json))
-    found = evaluation_of(config, jobs, Journal(run))
+    found, run = evaluated(config, model, api_key=api_key, runs=runs, into=into, as_json=as_json)
     if as_json:
         print_json(_facts(found, run))
     else:
@@ -62,10 +56,40 @@ def evaluate(
     finish(run, as_json=as_json)
 
 
+def evaluated(
+    config: EvaluateConfig,
+    model: Model,
+    *,
+    runs: Path = Path("runs"),
+    into: Path | None = None,
+    api_key: str | None = None,
+    as_json: bool = False,
+) -> tuple[Evaluation, RunDir]:
+    """Do what is still to be done of an evaluation, and read what came of it."""
+    make_dialect(config.dialect)  # what is wrong is told before a model is loaded
+    jobs = jobs_of(config, trained=model.trained)
+    place = place_of(config, runs=runs, into=into)
+    run = place.found()
+    if run is None or missing(jobs, Journal(run)):
+        engine, judge = engines_of(config, judged=True, api_key=api_key)
+        run = anyio.run(partial(_go_on, place, jobs, engine, judge, as_json=as_json))
+    return evaluation_of(config, jobs, Journal(run)), run
+
+
 def finish(run: RunDir, *, as_json: bool) -> None:
-    """What is done with a finished evaluation."""
+    """Write the report of a finished evaluation, unless there is one of all its records, and say where things are."""
+    page = run.path / "report" / "index.html"
+    if find_spec("matplotlib") is None:
+        hint = "a page with pictures: pip install 'ramet[report]', then the same command again"
+    else:
+        if not page.exists() or page.stat().st_mtime < (run.path / FILE).stat().st_mtime:
+            from ramet.report.page import write_report
+
+            write_report([run.path], page.parent)
+        hint = str(page)
     if not as_json:
         out.print(f"{run.path}  ({command()} show {run.path} --tree ID)", style="dim")
+        out.print(hint, style="dim")
 
 
 def settled(words: Sequence[str], flags: Mapping[str, Any], file: Path | None) -> tuple[EvaluateConfig, Model]:

@@ -10,6 +10,7 @@ part, to open the model's turn and to end it. What comes back after a turn follo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -24,14 +25,22 @@ if TYPE_CHECKING:
 USER, MODEL, END, PAD = "<|user|>", "<|model|>", "<|end|>", "<|pad|>"
 CONTROL = (PAD, END, USER, MODEL)
 UNKNOWN = "\ufffd"  # what is not in the alphabet reads as this
-WORDS = ("\n\n", "Compute ", "> ", "= ", "< ")  # pieces of text that are one token
+ADD = "Last digit when adding the digits of "
+WORDS = ("\n\n", "Compute ", ADD, "..", "> ", "= ", "< ")  # pieces of text that are one token
+TOTALS = tuple(f"={digit}\n" for digit in range(10))  # so are a result at the end of its line
+NUMBERS = tuple(map(str, range(10, 100)))  # and numbers of two digits
 ALPHABET = ("\n", *map(chr, range(32, 127)))
-VOCABULARY = {text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *ALPHABET])}
+VOCABULARY = {text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *NUMBERS, *ALPHABET])}
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'assistant' %}" + MODEL + "{{ m.content }}" + END + "{% else %}"
     "{% if m.role != 'system' and (loop.first or loop.previtem.role == 'system') %}" + USER + "{% endif %}"
     "{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}" + MODEL + "{% endif %}"
 )
+
+
+def fingerprint() -> str:
+    """Changes when the tokenizer does: a model is of no use with another."""
+    return hashlib.sha256(repr((VOCABULARY, TEMPLATE)).encode()).hexdigest()[:8]
 
 
 def nano_tokenizer_files(folder: str | Path) -> Path:
@@ -41,7 +50,7 @@ def nano_tokenizer_files(folder: str | Path) -> Path:
     except ImportError:
         raise ConfigError("a tokenizer needs its package: pip install 'ramet[hf]'") from None
     inner = Tokenizer(models.WordLevel(VOCABULARY, unk_token=UNKNOWN))
-    pieces = "|".join([*map(re.escape, WORDS), r"[\s\S]"])
+    pieces = "|".join([*map(re.escape, WORDS), r"=[0-9]\n", r"[1-9][0-9]", r"[\s\S]"])
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(pieces), behavior="isolated")
     inner.decoder = decoders.Fuse()
     inner.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL])
@@ -61,9 +70,9 @@ def nano_tokenizer_files(folder: str | Path) -> Path:
 
 
 def nano_model(
-    *, hidden: int = 128, layers: int = 3, heads: int = 4, window: int = 512, seed: int = 0
+    *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
 ) -> LlamaForCausalLM:
-    """A Llama with random weights, the same for the same seed: half a million parameters as it stands."""
+    """A Llama with random weights, the same for the same seed: a third of a million parameters as it stands."""
     if min(hidden, layers, heads, window) < 1 or hidden % (2 * heads):
         raise ConfigError(f"hidden is a multiple of twice the heads, all from 1 up; got {hidden} and {heads} heads")
     check_packages("nano")
@@ -89,7 +98,7 @@ def nano_model(
 
 
 def write_nano(
-    folder: str | Path, *, hidden: int = 128, layers: int = 3, heads: int = 4, window: int = 512, seed: int = 0
+    folder: str | Path, *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
 ) -> Path:
     """A new model and its tokenizer in a folder, as `LocalEngine` and transformers load them."""
     model = nano_model(hidden=hidden, layers=layers, heads=heads, window=window, seed=seed)

@@ -76,6 +76,7 @@ async def demonstrate(
 
     With the `renderer` of a model, in that model's tokens.
     """
-    oracle = taskset.oracle(task, delegate=delegate, seed=seed)
-    engine = ScriptedEngine(script(oracle, dialect), renderer=renderer)
+    budget = budget or taskset.budget(task)
+    oracle, alone = (taskset.oracle(task, delegate=wanted, seed=seed) for wanted in (delegate, False))
+    engine = ScriptedEngine(script(oracle, dialect, alone=alone, levels=budget.depth), renderer=renderer)
     return await play(taskset, task, engine=engine, budget=budget, dialect=dialect, show_budget=show_budget)

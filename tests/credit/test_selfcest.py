@@ -282,3 +282,21 @@ def test_calls_and_repairs_of_a_tree_that_really_ran():
     tree = anyio.run(partial(ramet.run, "q", engine=ramet.ScriptedEngine(script)))
     assert (num_calls(tree, tree.root), num_repairs(tree.root)) == (3, 1)
     assert all(marks_answer(tree, node) for node in tree.nodes)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "turns"),
+    [
+        ("terse", ["!nothing of the kind", "> part", "= 4"]),
+        ("python", ["<python>\nwhat is this\n</python>", "<python>\nfinish(4)\n</python>"]),
+    ],
+)
+def test_where_no_call_is_ever_mended_a_wrong_turn_is_a_fault_and_costs_no_repair(dialect: str, turns: list[str]):
+    def script(prompt: Prompt) -> str:
+        return turns[-1] if prompt.depth else turns[prompt.turn]
+
+    tree = anyio.run(partial(ramet.run, "q", engine=ramet.ScriptedEngine(script), dialect=dialect))
+    assert tree.answer == "4"
+    assert (sum(turn.faults for turn in tree.root.turns), num_repairs(tree.root)) == (1, 0)
+    assert marks_answer(tree, tree.root)
+    assert num_calls(tree, tree.root) == len(tree.nodes) - 1

@@ -108,6 +108,9 @@ def test_a_finished_evaluation_prints_its_table_again_without_the_model(tmp_path
     assert len(server.bodies) == asked
     assert again in before
     assert "accuracy" in again
+    page = run_in(tmp_path) / "report" / "index.html"
+    assert again.splitlines()[-1] == str(page.relative_to(tmp_path))
+    assert "Cannot tell clones from single" in page.read_text(encoding="utf-8")
 
 
 def test_everything_for_machines(tmp_path: Path, server: Tiring) -> None:

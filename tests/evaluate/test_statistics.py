@@ -127,6 +127,18 @@ def test_a_handful_of_items_is_never_enough_however_clear_they_look() -> None:
     assert (found.low, found.high, found.told_apart, found.needed) == (1.0, 1.0, False, 6)
 
 
+@pytest.mark.parametrize(("won", "lost", "items"), [(8, 2, 50), (12, 4, 150), (18, 8, 90)])
+def test_an_interval_that_ends_at_zero_tells_nothing(won: int, lost: int, items: int) -> None:
+    """Shares that are added up miss zero by 1e-18: that must not tell two methods apart."""
+    gaps = [1.0] * won + [-1.0] * lost + [0.0] * (items - won - lost)
+    found = difference(
+        {str(i): max(gap, 0.0) for i, gap in enumerate(gaps)}, {str(i): max(-gap, 0.0) for i, gap in enumerate(gaps)}
+    )
+    assert found is not None
+    assert found.low == 0.0
+    assert not found.told_apart
+
+
 def test_no_difference_at_all_needs_no_number_of_items() -> None:
     found = difference({"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 0.0})
     assert found is not None

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ramet.bench.learner import MODES, bench, make_policy, make_rows, measure, step
+from ramet.errors import ConfigError
+from tests.test_cli import complaint
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model
 
 
@@ -35,3 +40,29 @@ def test_the_bench_says_how_well_packed_and_padded_agree(capsys: pytest.CaptureF
     assert facts["agreement"]["logprobs"] < 1e-4
     assert facts["agreement"]["gradients"] < 1e-4
     assert [row["prompt"] for row in facts["results"]] == [8]
+
+
+def test_one_table_has_ratios_against_padding_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    bench(prompts=[24, 32], answer=4, tokens=256, modes=["padded", "packed"], device="cpu")
+    said = " ".join(capsys.readouterr().out.split())
+    for word in ("times", "padded", "peak", "row", "packed against padded in float32"):
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"modes": ["packd"]}, "modes: 'packd' is none of plain, padded, packed, recomputed"),
+        ({"prompts": [512], "tokens": 600}, "a row of 768 tokens does not fit into a micro-batch of 600"),
+        ({"shape": "7b"}, "shape: '7b' is none of 135m, 5m"),
+        ({"device": "tpu"}, "device is cpu, cuda, cuda:1 or mps; got 'tpu'"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(wanted: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        bench(**wanted)
+
+
+def test_from_the_command_line_a_wrong_number_is_one_line(tmp_path: Path) -> None:
+    said = complaint(tmp_path, "bench", "learner", "--prompts", "512,a")
+    assert "prompts are whole numbers from 1 up with commas between them; got '512,a'" in said

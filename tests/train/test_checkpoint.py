@@ -33,8 +33,8 @@ def learner_of(folder: Path, *, dtype: torch.dtype = torch.float32, lora: Lora |
 
 def taught(learner: Learner, *, seed: int = 0) -> None:
     torch.manual_seed(seed)
-    for parameter in learner.policy.trained:
-        parameter.grad = torch.randn_like(parameter)
+    for master in learner.masters:
+        master.grad = torch.randn_like(master)
     step(learner, rate=1e-3)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ import ramet
 from ramet.config import load, to_toml
 from ramet.store import RunDir
 from ramet.train.checkpoint import latest
-from ramet.train.loop import work_of
+from ramet.train.loop import check_files, work_of
 from ramet.train.settings import TrainConfig
-from ramet.train_commands import RECIPES, recipes
+from ramet.train_commands import RECIPES, about, recipes
 from tests.test_cli import RAMET, complaint, environment, printed
 from tests.train import small
 
@@ -90,6 +91,50 @@ def test_what_cannot_begin_is_one_line(tmp_path: Path, words: list[str], said: s
     assert said in complaint(tmp_path, *words)
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one row in every file that a recipe reads."""
+    made = tmp_path_factory.mktemp("data")
+    row = {"question": "2+2?", "answer": "4", "context": [{"title": "a", "text": "b"}], "meta": {}}
+    for name in ("2wiki_train", "2wiki_eval", "math_train_l5", "math_hard_test_l5"):
+        (made / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    return made
+
+
 @pytest.mark.parametrize("name", recipes())
-def test_recipes_that_we_ship_make_sense(name: str) -> None:
-    work_of(load(TrainConfig, file=RECIPES / f"{name}.toml"))
+def test_recipes_that_we_ship_name_only_what_is_there(tmp_path: Path, data: Path, name: str) -> None:
+    config = load(TrainConfig, file=RECIPES / f"{name}.toml")
+    reads = config.task.partition(":")[2].removesuffix("_train_l5").removesuffix("_train") in ("2wiki", "math")
+    check_files(work_of(replace(config, options=config.options | ({"data": str(data)} if reads else {}))))
+    assert config.name == name
+    assert len(about(name)) > 40
+
+
+def test_settings_are_checked_and_printed_in_full_without_the_weights(tmp_path: Path, data: Path) -> None:
+    said = printed(tmp_path, "train", "selfcest-2wiki-4b", "steps=3", "--check", "--data", str(data))
+    (tmp_path / "again.toml").write_text(said)
+    config = load(TrainConfig, file=tmp_path / "again.toml")
+    assert (config.steps, config.credit, config.options) == (3, {"clone_weight": "ratio"}, {"data": str(data)})
+    assert json.loads(printed(tmp_path, "train", str(tmp_path / "again.toml"), "--check", "--json"))["steps"] == 3
+    assert not (tmp_path / "runs").exists()
+    assert "reads 2wiki_train from a data folder" in complaint(tmp_path, "train", "selfcest-2wiki-4b", "--check")
+
+
+def test_without_a_recipe_those_there_are_are_listed(tmp_path: Path) -> None:
+    lines = printed(tmp_path, "train").splitlines()
+    assert [line.split()[0] for line in lines if " train RECIPE " not in line and line] == recipes()
+    assert json.loads(printed(tmp_path, "train", "--json"))["craft-135m"] == about("craft-135m")
+
+
+def test_the_papers_settings_are_the_papers() -> None:
+    """Numbers from the two papers and their code, as the recipes have to say them."""
+    rao, sums, maths = (
+        load(TrainConfig, file=RECIPES / f"{name}.toml")
+        for name in ("rao-craft-4b", "selfcest-arithmetic-4b", "selfcest-math-4b")
+    )
+    assert (rao.tasks, rao.group, rao.update.rate, rao.loss.bounds) == (16, 8, 3e-6, (0.0, 5.0))
+    assert (rao.budget["depth"], rao.budget["turns"], rao.budget["context"]) == (6, 25, 8192)
+    assert (sums.tasks, sums.group, sums.update.rate, sums.update.warmup) == (32, 4, 6e-7, 10)
+    assert (sums.loss.kind, sums.loss.bounds, sums.loss.dual_clip, sums.loss.kl) == ("ppo", (0.8, 1.2), 3.0, 5e-4)
+    assert sums.credit == {"clone_weight": "ratio"}
+    assert maths.credit == sums.credit | {"clone_share": 0.4, "call_cost": 0.0, "length_cap": 0.5, "floor": 0.0}

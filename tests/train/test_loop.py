@@ -31,9 +31,8 @@ from ramet.train.loop import resume
 for path in sys.stdin:
     child = os.fork()
     if not child:
-        resume(path.strip())
+        resume(path.strip(), started=lambda run: print(os.getpid(), flush=True))
         os._exit(0)
-    print(child, flush=True)
     os.waitpid(child, 0)
     print("ended", flush=True)
 """
@@ -106,7 +105,7 @@ def test_a_run_that_stopped_anywhere_goes_on_to_the_same_bits(tmp_path: Path, fo
 
 
 def test_killed_at_ten_random_moments_it_ends_with_the_bits_of_a_run_that_was_not(tmp_path: Path, folder: Path) -> None:
-    config = small.config(folder, "steps=30", "save_every=2", "eval.every=3", "eval.number=2")
+    config = small.config(folder, "steps=40", "save_every=2", "eval.every=3", "eval.number=2")
     whole = train(config, runs=tmp_path / "whole")
     run = RunDir.create(tmp_path / "killed", "train", config=config, kind="train")
     dice = random.Random(5)
@@ -114,15 +113,17 @@ def test_killed_at_ten_random_moments_it_ends_with_the_bits_of_a_run_that_was_no
     with subprocess.Popen([sys.executable, "-c", FORKS], stdin=PIPE, stdout=PIPE, text=True) as copies:
         assert copies.stdin is not None
         assert copies.stdout is not None
-        for _ in range(10):
+        kills = 0
+        while kills < 10 or not run.metrics():  # however slow the machine is, some steps are done
             copies.stdin.write(f"{run.path}\n")
             copies.stdin.flush()
             child = int(copies.stdout.readline())
-            time.sleep(dice.uniform(0.1, 0.6))  # loading, collecting, learning, logging, saving
+            time.sleep(dice.uniform(0.0, 0.2))  # collecting, learning, logging, saving
             os.kill(child, signal.SIGKILL)
             assert copies.stdout.readline() == "ended\n"
+            kills += 1
         copies.stdin.close()
-    assert 0 < len(run.metrics()) < 30
+    assert len(run.metrics()) < 40
     again = resume(run.path)
     assert bits(again) == bits(whole)
     assert numbers(again) == numbers(whole)
@@ -194,3 +195,40 @@ def test_a_rule_without_a_baseline_takes_a_group_of_one(tmp_path: Path, folder: 
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a run directory"):
         resume(tmp_path)
+
+
+def test_a_run_with_a_supervised_start_begins_where_that_ended_and_goes_on_from_anywhere(
+    tmp_path: Path, folder: Path
+) -> None:
+    warm = {"steps": 3, "trees": 2, "save_every": 1, "update": {"rate": 0.01}, "budget": {"tokens": 900, "turns": 9}}
+    config = small.config(folder, warm=warm | {"options": {"operators": 2}})
+    told: list[dict[str, Any]] = []
+    whole = train(config, runs=tmp_path / "whole", tell=told.append)
+    assert [(record.get("part"), record["step"]) for record in told] == [("warm", step) for step in range(3)] + [
+        (None, step) for step in range(4)
+    ]
+    assert told[0]["loss"] > told[2]["loss"]
+    assert RunDir.open(whole.path / "warm").kind == "warmstart"
+    plain = train(small.config(whole.path / "warm"), runs=tmp_path / "plain")  # a run stands for its last checkpoint
+    assert bits(plain) == bits(whole)
+    for last in (0, 1, 3, 5):
+        stops = iter(range(last + 1))
+
+        def stop(record: dict[str, Any], stops: Any = stops) -> None:
+            if next(stops, None) is None:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            train(config, runs=tmp_path / str(last), tell=stop)
+        again = resume(tmp_path / str(last) / "train")
+        assert bits(again) == bits(whole)
+        assert numbers(again) == numbers(whole)
+
+
+def test_a_run_that_has_no_time_left_stops_saved_after_its_step(tmp_path: Path, folder: Path) -> None:
+    config = small.config(folder, "save_every=100")
+    run = train(replace(config, minutes=1e-9), runs=tmp_path)
+    assert len(run.metrics()) == 1
+    for _ in range(3):
+        resume(run.path)  # as long again, each time
+    assert bits(run) == bits(train(config, runs=tmp_path / "whole"))

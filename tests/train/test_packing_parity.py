@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from ramet.attention import unsupported
 from ramet.train.forward import score
@@ -18,7 +20,7 @@ from ramet.train.packing import pack
 from ramet.train.policy import Lora, Policy, prepare
 from ramet.train.rows import Row
 from ramet.train.trie_attention import SegmentAttention
-from tests.train.tiny import gradients, largest_difference, model, row, tries
+from tests.train.tiny import SIZES, exact, gradients, largest_difference, model, row, tries
 
 CLOSE = 1e-9
 PACKED = {family: prepare(model(family)) for family in ("llama", "qwen3", "granite")}
@@ -165,8 +167,39 @@ def test_lora_trains_its_own_matrices_alone_packed_as_padded() -> None:
 
 
 def test_dropout_is_off_so_that_the_learner_sees_what_the_sampler_saw() -> None:
-    policy = prepare(model("llama").train(), checkpointing=True)
-    assert not policy.decoder.layers[0].self_attn.training
+    made = LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.9))
+    policy = prepare(exact(made).train(), checkpointing=True)
+    rows = [row(1, 2, 3, 4, 5, 6, trained=4)]
+    assert torch.equal(score(policy, rows).logprobs, score(policy, rows).logprobs)
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4},
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_type": "linear", "factor": 2.0},
+    ],
+    ids=lambda rope: rope["rope_type"],
+)
+def test_stretched_positions_are_the_same_packed_and_padded(rope: dict[str, object]) -> None:
+    """Within the window a model is made for none of these depends on who else is in the batch."""
+    config = LlamaConfig(**SIZES, rope_parameters={"rope_theta": 10000.0, **rope})
+    made = exact(LlamaForCausalLM(config))
+    rows = [row(1, 2, 3, *range(at, at + 9), trained=9, node=at) for at in range(5)] + [row(1, 4, node=9)]
+    packed, padded = (prepare(copy.deepcopy(made), packed=packed) for packed in (True, False))
+    assert packed.packs
+    _, found = step(packed, rows, loss=Loss(kind="plain"))
+    _, expected = step(padded, rows, loss=Loss(kind="plain"))
+    assert largest_difference(found, expected) < CLOSE
+
+
+def test_a_model_whose_positions_depend_on_the_length_of_the_text_is_not_packed() -> None:
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 2, "long_factor": [2.0] * 2}
+    config = LlamaConfig(**SIZES, rope_parameters={**rope, "original_max_position_embeddings": 4, "factor": 128.0})
+    made = LlamaForCausalLM(config)
+    assert "longrope" in str(unsupported(made))
+    assert not prepare(made).packs
 
 
 def test_segments_give_what_a_dense_mask_gives_and_nothing_leaks_between_branches() -> None:
@@ -184,10 +217,6 @@ def test_segments_give_what_a_dense_mask_gives_and_nothing_leaks_between_branche
 
 
 def test_pitfall_23_a_model_that_cannot_be_packed_is_padded() -> None:
-    from transformers import MistralConfig, MistralForCausalLM
-
-    from tests.train.tiny import SIZES, exact
-
     policy = prepare(exact(MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4))))
     assert unsupported(policy.core) is not None
     assert not policy.packs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,18 @@ import pytest
 import ramet
 from ramet.config import load, to_toml
 from ramet.train.losses import Loss
-from ramet.train.settings import EvalConfig, SamplerConfig, TrainConfig, UpdateConfig, WarmConfig
+from ramet.train.settings import EvalConfig, SamplerConfig, TrainConfig, UpdateConfig, WarmConfig, warm_of
 
 SOURCE = Path(ramet.__file__).parent
 KNOBS: dict[type[Any], list[str]] = {
     TrainConfig: [
         *["name", "model", "task", "options", "dialect", "steps", "tasks", "group", "seed", "temperature", "budget"],
-        *["budget_per", "show_budget", "rule", "credit", "loss", "update", "sampler", "eval", "gap", "save_every"],
-        "keep",
+        *["budget_per", "show_budget", "rule", "credit", "loss", "update", "sampler", "eval", "warm", "track"],
+        *["gap", "save_every", "keep", "minutes"],
     ],
     WarmConfig: [
         *["name", "model", "task", "options", "run", "least", "dialect", "delegate", "steps", "trees", "seed"],
-        *["budget", "show_budget", "loss", "update", "sampler", "save_every", "keep"],
+        *["budget", "show_budget", "loss", "update", "sampler", "track", "save_every", "keep"],
     ],
     UpdateConfig: [
         *["rate", "warmup", "schedule", "betas", "decay", "clip", "tokens", "packed", "checkpointing", "lora"],
@@ -67,6 +67,10 @@ def test_every_knob_is_read_by_what_trains() -> None:
         ("update.betas=[0.9, 1.0]", "update.betas are two numbers from 0 to below 1"),
         ("update.schedule=square", "update.schedule: input should be"),
         ("loss.kind=dpo", "loss.kind: input should be 'ppo', 'cispo' or 'plain'; got 'dpo'"),
+        ("minutes=0", "minutes is a number above 0; got 0"),
+        ("warm.task=craft:easy", "warm.steps is missing"),
+        ("warm={steps=3, seed=4}", "warm.seed cannot be set: a run has one seed for both parts"),
+        ("warm={steps=3, stpes=4}", "unknown setting 'warm.stpes': did you mean warm.steps?"),
         ("los.kind=ppo", "unknown setting 'los': did you mean loss?"),
     ],
 )
@@ -101,3 +105,26 @@ def test_the_rate_rises_then_falls_to_zero_after_the_last_step() -> None:
     rates = [config.rate_at(step, 6) for step in range(7)]
     assert rates == pytest.approx([0.5, 1.0, 1.0, 0.853553, 0.5, 0.146447, 0.0], abs=1e-6)
     assert {UpdateConfig(rate=0.3).rate_at(step, 6) for step in range(6)} == {0.3}
+
+
+def test_a_table_that_says_one_thing_leaves_the_rest_as_it_is_without_a_table() -> None:
+    assert load(WarmConfig, words=["update.tokens=99"]).update == UpdateConfig(rate=WarmConfig().update.rate, tokens=99)
+    assert load(WarmConfig, words=["loss.divisor=9.0"]).loss.kind == "plain"
+
+
+def test_a_supervised_start_says_what_the_run_says_unless_it_says_otherwise() -> None:
+    words = ["model=m", "task=craft:train", "dialect=python", "seed=3", "sampler.window=99", "budget.tokens=5"]
+    config = load(TrainConfig, words=[*words, "warm.steps=7", "warm.task=craft:easy", "warm.update.tokens=9"])
+    assert warm_of(config) == WarmConfig(
+        name="warm",
+        model="m",
+        task="craft:easy",
+        dialect="python",
+        seed=3,
+        steps=7,
+        budget={"tokens": 5},
+        update=UpdateConfig(rate=1e-4, tokens=9),
+        sampler=SamplerConfig(window=99),
+    )
+    assert warm_of(replace(config, warm={"steps": 0, "task": "craft:easy"})) is None
+    assert warm_of(TrainConfig()) is None

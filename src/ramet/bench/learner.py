@@ -25,6 +25,8 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from ramet.errors import ConfigError
+from ramet.models import choose_device
 from ramet.train.forward import score
 from ramet.train.gradients import Stats, backward
 from ramet.train.losses import Loss
@@ -32,8 +34,9 @@ from ramet.train.policy import Policy, prepare
 from ramet.train.rows import Row
 
 Facts = dict[str, Any]
+WIDE = 200  # columns in a file or pipe
 TOLERANCE = 1e-2  # kernels for single precision may round products
-MODES = ("plain", "padded", "packed", "packed, layers again")
+MODES = ("plain", "padded", "packed", "recomputed")  # the last one: packed, layers computed again for the gradient
 SHAPES: dict[str, dict[str, Any]] = {
     "135m": {
         "vocab_size": 49152,
@@ -83,18 +86,18 @@ def make_rows(*, prompt: int, answer: int, group: int, num_groups: int, vocabula
 
 def make_policy(mode: str, model: LlamaForCausalLM) -> Policy:
     """`plain` is what a first loop does: pad, and keep all logits."""
-    policy = prepare(
-        copy.deepcopy(model), packed=mode.startswith("packed"), checkpointing=mode == "packed, layers again"
-    )
+    policy = prepare(copy.deepcopy(model), packed=mode in ("packed", "recomputed"), checkpointing=mode == "recomputed")
     return dataclasses.replace(policy, head=None) if mode == "plain" else policy
 
 
 def check(device: torch.device) -> Facts:
     """Packed against padded in single precision on this device. Speeds of something else are not worth printing."""
     model = make_model("5m", device, torch.float32)
-    rows = make_rows(prompt=200, answer=120, group=3, num_groups=3, vocabulary=SHAPES["5m"]["vocab_size"])
+    long = 1 if device.type == "cuda" else 0.1  # blocks of a GPU's kernels are 128 tokens
+    lengths = {"prompt": int(200 * long), "answer": int(120 * long)}
+    rows = make_rows(**lengths, group=3, num_groups=3, vocabulary=SHAPES["5m"]["vocab_size"])
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for mode in ("padded", "packed", "packed, layers again"):
+    for mode in ("padded", "packed", "recomputed"):
         policy = make_policy(mode, model)
         step(policy, rows, tokens=4096)
         slopes = torch.cat([parameter.grad.flatten() for parameter in policy.trained if parameter.grad is not None])
@@ -157,9 +160,9 @@ def bench(
     prompts: Sequence[int] = (512, 1024, 4096),
     answer: int = 256,
     group: int = 8,
-    tokens: int = 32768,
-    repeat: int = 3,
-    modes: Sequence[str] = MODES,
+    tokens: int | None = None,
+    repeat: int | None = None,
+    modes: Sequence[str] | None = None,
     shape: str | None = None,
     device: str | None = None,
     as_json: bool = False,
@@ -167,10 +170,18 @@ def bench(
     """Measure every mode on every length of prompt; print one table."""
     from rich.console import Console
 
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    dtype = torch.bfloat16 if place.type == "cuda" else torch.float32
-    shape = shape or ("135m" if place.type == "cuda" else "5m")
+    place = choose_device(device)
+    on_gpu = place.type == "cuda"
+    dtype = torch.bfloat16 if on_gpu else torch.float32
+    shape = chosen("shape", [shape or ("135m" if on_gpu else "5m")], SHAPES)[0]
+    tokens = tokens or (32768 if on_gpu else 4608)
+    repeat = repeat or (3 if on_gpu else 1)
+    modes = chosen("modes", modes or MODES, MODES)
+    if max(prompts) + answer > tokens:
+        raise ConfigError(f"a row of {max(prompts) + answer:,} tokens does not fit into a micro-batch of {tokens:,}")
     console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console = Console(stderr=as_json, width=WIDE)
     results: list[Facts] = []
     with console.status("checking that packed is padded") as status:
         agreement = check(place)
@@ -193,6 +204,26 @@ def bench(
     )
 
 
+def chosen(name: str, words: Sequence[str], known: Sequence[str] | dict[str, Any]) -> list[str]:
+    """Words that are all known."""
+    for word in words:
+        if word not in known:
+            raise ConfigError(f"{name}: {word!r} is none of {', '.join(known)}")
+    return list(words)
+
+
+def numbers(text: str) -> list[int]:
+    """Numbers with commas between them.
+
+    Example:
+        numbers("512,1024")  # [512, 1024]
+    """
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and int(part) for part in parts):
+        raise ConfigError(f"prompts are whole numbers from 1 up with commas between them; got {text!r}")
+    return [int(part) for part in parts]
+
+
 def _table(title: str, results: Sequence[Facts]) -> Any:
     from rich.table import Table
 
@@ -204,13 +235,13 @@ def _table(title: str, results: Sequence[Facts]) -> Any:
         "row tokens/s",
         "read tokens/s",
         "trained/s",
-        "times first",
+        f"times {measured_against(results)}",
         "peak GiB",
     )
     table = Table(*heads, title=title)
-    first: dict[int, float] = {}
+    against = measured_against(results)
+    first = {row["prompt"]: row["seconds"] for row in results if row["mode"] == against}
     for row in results:
-        first.setdefault(row["prompt"], row["seconds"])
         peak = row["peak_gib"]
         table.add_row(
             f"{row['prompt']:,}",
@@ -226,14 +257,20 @@ def _table(title: str, results: Sequence[Facts]) -> Any:
     return table
 
 
+def measured_against(results: Sequence[Facts]) -> str:
+    """What everybody is compared with: padding, if it was measured."""
+    measured = [row["mode"] for row in results]
+    return "padded" if "padded" in measured else measured[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, nargs="+", default=[512, 1024, 4096])
     parser.add_argument("--answer", type=int, default=256, help="longest answer, in tokens")
     parser.add_argument("--group", type=int, default=8, help="rows that share a prompt")
-    parser.add_argument("--tokens", type=int, default=32768, help="tokens a micro-batch")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--tokens", type=int, help="tokens a micro-batch")
+    parser.add_argument("--repeat", type=int)
+    parser.add_argument("--modes", nargs="+", choices=MODES)
     parser.add_argument("--shape", choices=SHAPES)
     parser.add_argument("--device")
     parser.add_argument("--json", dest="as_json", action="store_true")

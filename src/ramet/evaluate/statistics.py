@@ -160,6 +160,7 @@ def hypervolume_of(
 def _around(value: float, drawn: NDArray[np.float64]) -> Estimate:
     import numpy as np
 
+    drawn = np.round(drawn, 12)  # sums of shares miss zero by 1e-18, which would tell two methods apart
     # Outwards to values that were drawn: between two of them, shares of few items have none.
     low, high = float(np.quantile(drawn, 0.025, method="lower")), float(np.quantile(drawn, 0.975, method="higher"))
     return Estimate(value, min(low, value), max(high, value))  # a very lopsided sample, or rounding

@@ -68,8 +68,8 @@ class Oracle(Protocol):
     def move(self, view: View) -> Move: ...
 
 
-def script(oracle: Oracle, dialect: str) -> Script:
-    """The oracle as a model for `ScriptedEngine`."""
+def script(oracle: Oracle, dialect: str, *, alone: Oracle | None = None, levels: int | None = None) -> Script:
+    """The oracle as a model for `ScriptedEngine`. `alone` moves at the lowest of `levels`, where clones are refused."""
     voices = {
         "tools": (tools_words, tools_results),
         "python": (python_words, python_results),
@@ -81,7 +81,8 @@ def script(oracle: Oracle, dialect: str) -> Script:
 
     def speak(prompt: Prompt) -> str:
         history = tuple(hear(message) for message in prompt.messages[2:] if message.role == "user")
-        return say(oracle.move(View(goal=prompt.goal, depth=prompt.depth, history=history)))
+        who = alone if alone is not None and prompt.depth == levels else oracle
+        return say(who.move(View(goal=prompt.goal, depth=prompt.depth, history=history)))
 
     return speak
 

@@ -35,7 +35,7 @@ def save(learner: Learner, run: Path, *, step: int, tokenizer: Path, keep: int) 
 
     `tokenizer` is a folder whose tokenizer files go with the model.
     """
-    folder = run / "checkpoints" / f"step-{step:06d}"
+    folder = folder_at(run, step)
     if folder.is_dir():  # a checkpoint of this step is a checkpoint of these weights
         return folder
     aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -53,6 +53,11 @@ def save(learner: Learner, run: Path, *, step: int, tokenizer: Path, keep: int) 
         raise StoreError(f"cannot save {folder}: {' '.join(str(error).split())}; {kept}") from None
     _thin_out(folder.parent, keep)
     return folder
+
+
+def folder_at(run: Path, step: int) -> Path:
+    """Where the checkpoint after so many steps is, or would be."""
+    return run / "checkpoints" / f"step-{step:06d}"
 
 
 def latest(run: Path) -> Path | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,8 +23,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class Learner:
     """A policy, what its weights are before rounding, and how far it has come.
 
-    Steps of a low rate are smaller than what bfloat16 can tell apart, so weights of less than single precision have a
-    `master` each, which is updated and then rounded. Others are their own masters.
+    Steps of a low rate are smaller than what bfloat16 can tell apart, and so is the gradient of one micro-batch beside
+    the sum of many. So weights of less than single precision have a `master` each, which holds the sum, is updated and
+    then rounded. Others are their own masters.
     """
 
     policy: Policy
@@ -38,6 +40,9 @@ class Learner:
 def make_learner(policy: Policy, config: UpdateConfig) -> Learner:
     trained = {name: one for name, one in policy.model.named_parameters() if one.requires_grad}
     masters = tuple(_master(one) for one in trained.values())
+    for parameter, master in zip(trained.values(), masters, strict=True):
+        if parameter is not master:
+            parameter.register_post_accumulate_grad_hook(partial(_hand_over, master=master))
     adam = torch.optim.AdamW(
         masters, lr=config.rate, betas=config.betas, weight_decay=config.decay, foreach=None, fused=False
     )
@@ -48,13 +53,21 @@ def _master(parameter: Tensor) -> Tensor:
     return parameter if _exact(parameter) else parameter.detach().float().requires_grad_()
 
 
+def _hand_over(parameter: Tensor, *, master: Tensor) -> None:
+    """Add the gradient of a micro-batch to the sum in single precision."""
+    if parameter.grad is not None:
+        fresh = parameter.grad.float()
+        master.grad = fresh if master.grad is None else master.grad.add_(fresh)
+        parameter.grad = None
+
+
 def _exact(parameter: Tensor) -> bool:
     return parameter.dtype in (torch.float32, torch.float64)
 
 
 def shorten(learner: Learner) -> float:
     """Cut the gradient to the longest allowed; returns how long it was. One that is not finite is refused."""
-    norm = float(clip_grad_norm_(learner.policy.trained, learner.clip))
+    norm = float(clip_grad_norm_(learner.masters, learner.clip))
     if not torch.isfinite(torch.tensor(norm)):
         forget(learner)
         raise TrainError(f"the gradient's norm is {norm}: nothing was changed")
@@ -63,9 +76,6 @@ def shorten(learner: Learner) -> float:
 
 def step(learner: Learner, *, rate: float) -> None:
     """One step of AdamW with the gradient there is, which is forgotten afterwards."""
-    for parameter, master in zip(learner.policy.trained, learner.masters, strict=True):
-        if parameter is not master:
-            master.grad = None if parameter.grad is None else parameter.grad.float()
     for group in learner.adam.param_groups:
         group["lr"] = rate
     learner.whole = False

@@ -10,9 +10,8 @@ their own, may come back in another order).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,36 +21,27 @@ import torch
 
 from ramet.agent.dialects import make_dialect
 from ramet.budget import Budget
-from ramet.chat import load_renderer
 from ramet.config import load
 from ramet.credit import Group, Rule
 from ramet.credit import load as load_rule
-from ramet.engine.local import LocalEngine
-from ramet.errors import ConfigError, EngineError, StoreError, TrainError
+from ramet.errors import ConfigError, TrainError
 from ramet.interfaces import Taskset
 from ramet.models import load_model, model_folder
-from ramet.render import TokenRenderer
 from ramet.store import RunDir
 from ramet.tasks import check_split
 from ramet.tasks import load as load_taskset
-from ramet.train.checkpoint import latest, load_state, save
+from ramet.train.checkpoint import folder_at, latest, save
 from ramet.train.collect import attempts_of, collect
 from ramet.train.forward import score
 from ramet.train.gradients import Elsewhere
+from ramet.train.held import Held, Started, Tell, found_again, free_memory, hold, kept, quiet, settled, tracked
 from ramet.train.learn import facts_of, learn
-from ramet.train.learner import Learner, make_learner
-from ramet.train.policy import Lora, prepare
+from ramet.train.policy import prepare
 from ramet.train.rows import Row
-from ramet.train.settings import SamplerConfig, TrainConfig, UpdateConfig, spec_of
+from ramet.train.settings import TrainConfig, WarmConfig, spec_of, warm_of
+from ramet.train.track import check_trackers
+from ramet.train.warmstart import check_source, resume_warmstart, warmstart
 from ramet.types import Node, Task, Tree, Verdict
-
-Tell = Callable[[dict[str, Any]], None]  # hears the numbers of every step
-Started = Callable[[RunDir], None]  # hears where they are kept, when everything is loaded
-
-
-def quiet(heard: object) -> None:
-    """Says nothing."""
-    del heard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,37 +53,43 @@ class Work:
     split: str
     rule: Rule
     trial: tuple[Taskset, str] | None  # what is only played
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a run holds while it goes on."""
-
-    learner: Learner
-    engine: LocalEngine
-    renderer: TokenRenderer
-    folder: Path  # where the model came from
+    warm: WarmConfig | None  # what goes before
+    began: float = field(default_factory=time.monotonic)
 
 
 def train(config: TrainConfig, *, runs: Path | str = "runs", tell: Tell = quiet, started: Started = quiet) -> RunDir:
-    """A new run from its first step to its last."""
+    """A new run from its first step to its last, its supervised start first if it has one."""
     config = replace(config, model=settled(config.model))
     work = work_of(config)
+    check_files(work)
+    if work.warm is not None:
+        model_folder(config.model)  # told before anything is written
+        run = RunDir.create(runs, config.name, config=config, kind="train")
+        started(run)
+        with tracked(config, run, tell) as told:
+            return _carry_on(work, run, tell=told, started=quiet)
     held = hold(config.model, config.update, config.sampler, seed=config.seed)
     with held.engine:
         run = RunDir.create(runs, config.name, config=config, kind="train")
         started(run)
-        anyio.run(partial(_go_on, work, held, run, first=0, tell=tell))
+        with tracked(config, run, tell) as told:
+            anyio.run(partial(_go_on, work, held, run, first=0, tell=told))
     return run
 
 
 def resume(path: Path | str, *, tell: Tell = quiet, started: Started = quiet) -> RunDir:
     """Go on where the newest checkpoint is. What was done after it is done again, and comes out the same."""
     run = found_again(path, kind="train")
-    config = load(TrainConfig, file=run.path / "config.toml")
-    work = work_of(config)
+    work = work_of(load(TrainConfig, file=run.path / "config.toml"))
+    with tracked(work.config, run, tell) as told:
+        return _carry_on(work, run, tell=told, started=started)
+
+
+def _carry_on(work: Work, run: RunDir, *, tell: Tell, started: Started) -> RunDir:
+    config = work.config
     newest = latest(run.path)
-    held = hold(config.model, config.update, config.sampler, seed=config.seed, state=newest)
+    model = config.model if work.warm is None else _warmed(work.warm, run, tell)
+    held = hold(model, config.update, config.sampler, seed=config.seed, state=newest)
     with held.engine:
         first = held.engine.policy_version
         run.rewind(first)
@@ -102,21 +98,26 @@ def resume(path: Path | str, *, tell: Tell = quiet, started: Started = quiet) ->
     return run
 
 
-def found_again(path: Path | str, *, kind: str) -> RunDir:
-    """A run of this kind, to go on with."""
-    run = RunDir.open(path)
-    if run.kind != kind:
-        raise StoreError(f"{run.path} cannot go on here: it was made by ramet {run.kind}, not by ramet {kind}")
-    return run
+def _warmed(config: WarmConfig, run: RunDir, tell: Tell) -> str:
+    """What the supervised start makes of the model, taken up again where it was left."""
 
+    def told(record: dict[str, Any]) -> None:
+        tell(record | {"part": config.name})
 
-def settled(model: str) -> str:
-    """A model's folder by its full name, so that a run can go on from elsewhere."""
-    return str(Path(model).resolve()) if Path(model).is_dir() else model
+    inside = run.path / config.name
+    made = folder_at(inside, config.steps)
+    if not made.is_dir():
+        if inside.is_dir():
+            resume_warmstart(inside, tell=told)
+        else:
+            warmstart(config, runs=run.path, tell=told)
+        free_memory()
+    return str(made)
 
 
 def work_of(config: TrainConfig) -> Work:
     """Find everything a config names; what is not there is told now."""
+    check_trackers(config.track)
     make_dialect(config.dialect)
     taskset, split = _tasks(config.task, config.options)
     rule = load_rule(config.rule, config.credit)
@@ -125,7 +126,17 @@ def work_of(config: TrainConfig) -> Work:
     trial = None
     if config.eval.every:
         trial = _tasks(config.eval.task or f"{taskset.name}:eval", config.options)
-    return Work(config=config, taskset=taskset, split=split, rule=rule, trial=trial)
+    warm = warm_of(config)
+    if warm is not None:
+        check_source(warm)
+    return Work(config=config, taskset=taskset, split=split, rule=rule, trial=trial, warm=warm)
+
+
+def check_files(work: Work) -> None:
+    """Tasksets that read files have to find theirs, before an hour is spent until the first one is due."""
+    for taskset, split in ((work.taskset, work.split), *([work.trial] if work.trial else [])):
+        if taskset.size(split) == 0:
+            raise ConfigError(f"{taskset.name}:{split} has no tasks")
 
 
 def _tasks(spec: str, options: dict[str, Any]) -> tuple[Taskset, str]:
@@ -143,30 +154,6 @@ def _check_lone(rule: Rule, name: str) -> None:
         rule.credit([Group(key="lone", trees=(tree,))])
     except TrainError:
         raise ConfigError(f"group=1: {name} compares the trees of one task; give group=2 or more") from None
-
-
-def hold(model: str, update: UpdateConfig, sampler: SamplerConfig, *, seed: int, state: Path | None = None) -> Held:
-    """Load a model, make it ready to learn and to sample; with `state`, as that checkpoint left it."""
-    folder = model_folder(model)
-    source = state if state is not None and not update.lora else folder
-    loaded = load_model(source, device=sampler.device, dtype=sampler.dtype)
-    lora = Lora(rank=update.lora, alpha=update.lora_alpha) if update.lora else None
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        policy = prepare(loaded, packed=update.packed, checkpointing=update.checkpointing, lora=lora)
-    renderer = load_renderer(folder)
-    engine = LocalEngine(
-        policy.core,
-        renderer=renderer,
-        max_batch=sampler.max_batch,
-        cache_tokens=sampler.cache_tokens,
-        window=sampler.window,
-    )
-    learner = make_learner(policy, update)
-    if state is not None:
-        with engine.updating(version=load_state(learner, state)):
-            pass
-    return Held(learner=learner, engine=engine, renderer=renderer, folder=folder)
 
 
 def _reference(config: TrainConfig, held: Held) -> Elsewhere | None:
@@ -198,23 +185,11 @@ async def _go_on(work: Work, held: Held, run: RunDir, *, first: int, tell: Tell)
                 record |= await _evaluate(work, held, run, *work.trial, step=step + 1)
             run.log(record)
             tell(record)
-            if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
+            over = config.minutes is not None and time.monotonic() - work.began > 60 * config.minutes
+            if (step + 1) % config.save_every == 0 or step + 1 == config.steps or over:
                 save(held.learner, run.path, step=step + 1, tokenizer=held.folder, keep=config.keep)
-
-
-@contextmanager
-def kept(held: Held, run: RunDir, *, keep: int) -> Iterator[None]:
-    """When a step cannot be done, or somebody has had enough, what was learnt and logged before it is saved.
-
-    A step that was under way, or was done and not logged yet, is left to be done again from an older checkpoint.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, anyio.get_cancelled_exc_class(), ConfigError, EngineError, TrainError):
-        done = held.learner.done
-        if done and held.learner.whole and run.metrics()[-1:] and run.metrics()[-1]["step"] + 1 == done:
-            save(held.learner, run.path, step=done, tokenizer=held.folder, keep=keep)
-        raise
+            if over:
+                return
 
 
 async def _collect(work: Work, held: Held, step: int) -> list[Tree]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -82,20 +83,20 @@ def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:
 
 
 def _checkpoint_layers(model: PreTrainedModel) -> None:
-    """Compute every layer again in the backward pass. Only the layers are told that they train: dropout stays off."""
+    """Compute every layer again in the backward pass. Whether the model is said to train or not plays no part: it is
+    not, so that dropout is off, and the engine that samples from it says so too.
+    """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ConfigError(f"{type(model).__name__} has no layers that can be checkpointed")
     for layer in layers:
-        layer.gradient_checkpointing = True
-        layer.training = True
-        setattr(layer, "_gradient_checkpointing_func", _recomputed)  # noqa: B010 (the name transformers calls)
+        layer.forward = partial(_recomputed, layer.forward)
 
 
-def _recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
+def _recomputed(forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
     if not torch.is_grad_enabled():
-        return function(*inputs)
-    return checkpoint(function, *inputs, use_reentrant=False, context_fn=_contexts)
+        return forward(*inputs, **options)
+    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=_contexts, **options)
 
 
 def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ramet.budget import Budget
@@ -105,19 +105,25 @@ class TrainConfig:
     update: UpdateConfig = field(default_factory=UpdateConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+    warm: dict[str, Any] = field(default_factory=dict[str, Any])  # a supervised start before it; see `warm_of`
+    track: tuple[str, ...] = ()  # who else gets the numbers: tensorboard, wandb, trackio
     gap: float = 0.1  # stop when sampler and learner differ by more than this in log-prob, on average
     save_every: int = 10  # steps
     keep: int = 2  # checkpoints
+    minutes: float | None = None  # stop after so long, saved; None: when all steps are done
 
     def __post_init__(self) -> None:
         for name in ("steps", "tasks", "group", "save_every", "keep"):
             _check(name, getattr(self, name), least=1)
         _check("temperature", self.temperature, least=0, included=False)
+        if self.minutes is not None:
+            _check("minutes", self.minutes, least=0, included=False)
         _check("gap", self.gap, least=0, included=False)
         spec_of(self.task)
         if self.eval.task:
             spec_of(self.eval.task)
         bounds_of(self.budget)
+        warm_of(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +146,7 @@ class WarmConfig:
     loss: Loss = field(default_factory=lambda: Loss(kind="plain", aggregation="token"))
     update: UpdateConfig = field(default_factory=lambda: UpdateConfig(rate=1e-4))
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    track: tuple[str, ...] = ()
     save_every: int = 100
     keep: int = 1
 
@@ -152,6 +159,24 @@ class WarmConfig:
             raise ConfigError("a warm start has no ratios: loss.kind is plain, and loss.ceiling is not for it")
         spec_of(self.task)
         bounds_of(self.budget)
+
+
+SHARED = ("task", "options", "dialect", "budget", "show_budget")  # what a supervised start may say otherwise
+SAME = ("name", "model", "seed", "sampler", "track")  # what it may not
+
+
+def warm_of(config: TrainConfig) -> WarmConfig | None:
+    """The supervised start of a run: its table `warm`, laid over what the run itself says; None without steps."""
+    steps, taken = config.warm.get("steps"), [name for name in SAME if name in config.warm]
+    if config.warm and steps is None:
+        raise ConfigError("warm.steps is missing: how many steps the supervised start has; 0 leaves it out")
+    if taken:
+        raise ConfigError(f"warm.{taken[0]} cannot be set: a run has one {taken[0]} for both parts")
+    if not steps:
+        return None
+    shared = {name: getattr(config, name) for name in SHARED}
+    warm = build(WarmConfig, shared | config.warm, inside="warm.")
+    return replace(warm, name="warm", model=config.model, seed=config.seed, sampler=config.sampler)
 
 
 def spec_of(task: str) -> tuple[str, str]:

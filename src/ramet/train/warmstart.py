@@ -29,12 +29,13 @@ from ramet.tasks import check_split
 from ramet.tasks import load as load_taskset
 from ramet.train.checkpoint import latest, save
 from ramet.train.collect import drawn_budget, seed_of
+from ramet.train.held import Held, Started, Tell, found_again, hold, kept, quiet, settled, tracked
 from ramet.train.learn import differentiate, facts_of
 from ramet.train.learner import shorten, step
-from ramet.train.loop import Held, Started, Tell, found_again, hold, kept, quiet, settled
 from ramet.train.replay import replay, speaks
 from ramet.train.rows import Row, rows_of
 from ramet.train.settings import WarmConfig, spec_of
+from ramet.train.track import check_trackers
 from ramet.types import Tree
 
 Shown = Callable[[int], Awaitable[list[Tree]]]  # the trees of a step
@@ -43,12 +44,13 @@ Shown = Callable[[int], Awaitable[list[Tree]]]  # the trees of a step
 def warmstart(config: WarmConfig, *, runs: Path | str = "runs", tell: Tell = quiet, started: Started = quiet) -> RunDir:
     """Teach a model by showing; the last checkpoint of the run is where `ramet train` can begin."""
     config = replace(config, model=settled(config.model))
-    source = _source(config)
+    source = check_source(config)
     held = hold(config.model, config.update, config.sampler, seed=config.seed)
     with held.engine:
         run = RunDir.create(runs, config.name, config=config, kind="warmstart")
         started(run)
-        anyio.run(partial(_go_on, config, held, source(held), run, first=0, tell=tell))
+        with tracked(config, run, tell) as told:
+            anyio.run(partial(_go_on, config, held, source(held), run, first=0, tell=told))
     return run
 
 
@@ -56,18 +58,20 @@ def resume_warmstart(path: Path | str, *, tell: Tell = quiet, started: Started =
     """Go on where the newest checkpoint is."""
     run = found_again(path, kind="warmstart")
     config = load(WarmConfig, file=run.path / "config.toml")
-    source = _source(config)
+    source = check_source(config)
     held = hold(config.model, config.update, config.sampler, seed=config.seed, state=latest(run.path))
     with held.engine:
         first = held.engine.policy_version
         run.rewind(first)
         started(run)
-        anyio.run(partial(_go_on, config, held, source(held), run, first=first, tell=tell))
+        with tracked(config, run, tell) as told:
+            anyio.run(partial(_go_on, config, held, source(held), run, first=first, tell=told))
     return run
 
 
-def _source(config: WarmConfig) -> Callable[[Held], Shown]:
+def check_source(config: WarmConfig) -> Callable[[Held], Shown]:
     """Where demonstrations come from; what is not there is told before a model is loaded."""
+    check_trackers(config.track)
     name, split = spec_of(config.task)
     taskset = load_taskset(name, **config.options)
     if config.run:

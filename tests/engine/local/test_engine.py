@@ -57,6 +57,7 @@ def change(model: torch.nn.Module) -> None:
 
 
 def test_after_new_weights_nothing_computed_by_the_old_ones_is_used() -> None:
+    """Pitfall 4: a cache that outlives the weights it was computed with."""
     model, prompts = make(), texts(12)
     with LocalEngine(model, max_batch=8) as engine:
         first = ask(engine, prompts)
@@ -80,6 +81,7 @@ def test_without_the_salt_a_cache_of_old_weights_would_be_used() -> None:
 
 
 def test_a_request_under_way_goes_on_with_the_new_weights_from_a_fresh_cache() -> None:
+    """Pitfall 5: weights that go while somebody still samples from them."""
     model = make()
     before = [1, 2, 3, 4, 5]
 

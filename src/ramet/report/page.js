@@ -1,0 +1,15 @@
+document.documentElement.classList.add("js");
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  if (target) target.scrollIntoView();
+}
+addEventListener("hashchange", reveal);
+addEventListener("click", (event) => {
+  const code = event.target.closest("code.copy");
+  if (code && navigator.clipboard) navigator.clipboard.writeText(code.textContent).then(() => {
+    code.classList.add("copied");
+    setTimeout(() => code.classList.remove("copied"), 1200);
+  });
+});
+if (location.hash) reveal();

@@ -1,0 +1,226 @@
+"""How pictures look: colours that the colour-blind can tell apart, and never colour alone.
+
+A method keeps its colour, marker and line over the whole page. Pictures are drawn in light colours; inside the page the
+same colours become variables, so that a dark page shows the dark ones.
+"""
+
+# matplotlib's types are partial.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ramet.errors import ConfigError
+from ramet.report.markup import CONTROL, escaped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# name: (on paper, on a dark screen). The first six are of Okabe and Ito's palette; all stand out from their background.
+COLOURS = {
+    "blue": ("#0072b2", "#56b4e9"),
+    "vermillion": ("#d55e00", "#e69f00"),
+    "green": ("#009e73", "#009e74"),
+    "purple": ("#cc79a7", "#cc79a8"),
+    "black": ("#000000", "#f0e442"),
+    "grey": ("#6b7079", "#9aa1ab"),
+    "ink": ("#1b1e23", "#e8eaed"),
+    "muted": ("#565b63", "#aab0b9"),
+    "rule": ("#d9dce0", "#3a3f46"),
+    "shade": ("#eceef1", "#272b31"),
+    "paper": ("#ffffff", "#15181c"),
+}
+LINES = ("blue", "vermillion", "green", "purple", "black", "grey")
+TEXT = ("ink", "muted")
+MARKERS = ("o", "s", "^", "D", "v", "X")
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1, 1.2)),
+    (0, (6, 1.5, 1, 1.5)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (8, 3)),
+)
+FAMILIES = ("clones", "single", "vote", "best")  # those that have a look of their own
+WIDTH, HEIGHT = 4.7, 3.3  # inches of a picture: two beside each other on a desk, one on a phone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Colour, marker and line together: any one of them is enough to tell two series apart."""
+
+    colour: str  # a name in COLOURS
+    marker: str
+    dashes: Any
+    hollow: bool = False
+
+    @property
+    def light(self) -> str:
+        return light(self.colour)
+
+    def line(self, **more: Any) -> dict[str, Any]:
+        """Settings for `Axes.plot`, with others laid over them."""
+        face = light("paper") if self.hollow else self.light
+        own = {"color": self.light, "marker": self.marker, "linestyle": self.dashes, "markerfacecolor": face}
+        return own | more
+
+
+def light(name: str) -> str:
+    """The colour as drawn on paper."""
+    return COLOURS[name][0]
+
+
+def looks(methods: Iterable[str]) -> dict[str, Look]:
+    """A look for each method; the common ones always have the same.
+
+    Example:
+        looks(["vote@8"])["vote@8"].colour  # "green"
+    """
+    places: dict[str, int] = {}
+    later: list[str] = []
+    for method in dict.fromkeys(methods):
+        family = re.split(r"[@/]", method)[0]
+        place = FAMILIES.index(family) if family in FAMILIES else None
+        if place is None or place in places.values():
+            later.append(method)
+        else:
+            places[method] = place
+    free = [place for place in range(len(LINES)) if place not in places.values()]
+    for number, method in enumerate(later):
+        places[method] = free[number] if number < len(free) else number - len(free)
+    return {method: numbered(place, turn=_turn(method, place, places)) for method, place in places.items()}
+
+
+def _turn(method: str, place: int, places: dict[str, int]) -> int:
+    """How many methods had this place before."""
+    return [name for name, other in places.items() if other == place].index(method)
+
+
+def numbered(place: int, *, turn: int = 0) -> Look:
+    """The look of a place in a row; those of a second turn have other markers and are hollow."""
+    place %= len(LINES)
+    marker = MARKERS[(place + 3 * turn) % len(MARKERS)]
+    return Look(colour=LINES[place], marker=marker, dashes=DASHES[place], hollow=turn > 0)
+
+
+def contrast(one: str, other: str) -> float:
+    """How far two colours stand apart, as the web's guidelines (WCAG) measure it: from 1 to 21.
+
+    Example:
+        contrast("#ffffff", "#000000")  # 21.0
+    """
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def rules() -> dict[Any, Any]:
+    """matplotlib settings: little ink, no surprises, the same bytes every time."""
+    ink, muted, rule = light("ink"), light("muted"), light("rule")
+    return {
+        "axes.axisbelow": True,
+        "axes.edgecolor": muted,
+        "axes.facecolor": "none",
+        "axes.grid": True,
+        "axes.labelcolor": ink,
+        "axes.linewidth": 0.8,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlelocation": "left",
+        "axes.titlesize": 10,
+        "axes.titleweight": "bold",
+        "figure.constrained_layout.use": True,
+        "figure.facecolor": light("paper"),
+        "font.family": "DejaVu Sans",
+        "font.size": 9,
+        "grid.color": rule,
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+        "legend.handlelength": 2.6,
+        "lines.linewidth": 1.5,
+        "lines.markersize": 5.5,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "ramet",
+        "text.color": ink,
+        "text.parse_math": False,  # a dollar sign in somebody's goal is a dollar sign
+        "xtick.color": muted,
+        "ytick.color": muted,
+    }
+
+
+@contextmanager
+def drawing() -> Generator[None]:
+    """Within it, figures look like ours. Characters no font has are shown as boxes, without a word."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ConfigError("pictures need matplotlib: pip install 'ramet[report]'") from None
+    with matplotlib.rc_context(rules()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield
+
+
+def canvas(*, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """A figure with one panel. No display is asked for."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    return figure, figure.subplots()
+
+
+def png_of(figure: Figure) -> bytes:
+    sink = io.BytesIO()
+    figure.savefig(sink, format="png", dpi=150, metadata={"Software": None})
+    return sink.getvalue()
+
+
+def svg_of(figure: Figure, *, name: str, label: str) -> str:
+    """The figure as an element of a page: colours as variables, the page's own font, ids that no other picture has."""
+    sink = io.StringIO()
+    figure.savefig(sink, format="svg", facecolor="none", metadata={"Date": None, "Creator": None, "Format": None})
+    text = CONTROL.sub("\N{REPLACEMENT CHARACTER}", sink.getvalue())
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<defs>\s*</defs>", "", text, flags=re.DOTALL)
+    return _opened(re.sub(r"<[^>]*>", lambda found: _of_page(found[0], name), text), label)
+
+
+def _of_page(element: str, name: str) -> str:
+    """An element's own words for this page. Text between elements is somebody's, and stays as it is."""
+    element = re.sub(r'\bid="([^"]+)"', rf'id="{name}.\1"', element)
+    element = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}.\1)", element)
+    element = re.sub(r'xlink:href="#([^"]+)"', rf'href="#{name}.\1"', element)
+    element = re.sub(r' xmlns(:\w+)?="[^"]*"', "", element)
+    element = element.replace("font-family: 'DejaVu Sans'", "font-family: inherit")
+    element = re.sub(r"(font: (?:\w+ )?[\d.]+px) 'DejaVu Sans'[^;\"]*", r"\1 sans-serif; font-family: inherit", element)
+    names = {on_paper: f"var(--{colour})" for colour, (on_paper, _) in COLOURS.items()}
+    return re.sub(r"#[0-9a-f]{6}\b", lambda found: names.get(found[0], found[0]), element)
+
+
+def _opened(text: str, label: str) -> str:
+    """The svg element with its size as a shape only, so that it fits where it is put, and words for who cannot see."""
+    end = text.index(">")
+    box = re.search(r'viewBox="[^"]+"', text[:end])
+    return f'<svg {box[0] if box else ""} role="img" aria-label="{escaped(label)}"{text[end:].rstrip()}'
+
+
+def variables() -> str:
+    """The colours for the page's style sheet."""
+    on_paper = " ".join(f"--{name}: {pair[0]};" for name, pair in COLOURS.items())
+    on_screen = " ".join(f"--{name}: {pair[1]};" for name, pair in COLOURS.items())
+    return (
+        f":root {{ color-scheme: light dark; {on_paper} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {on_screen} }} }}\n"
+    )

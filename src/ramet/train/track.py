@@ -1,0 +1,163 @@
+"""Numbers of a run for TensorBoard, Weights & Biases or trackio, beside what the run directory always has.
+
+Whoever wants them elsewhere passes a `Tracker` of their own to `tracking`, or a function as `tell` to `train`.
+"""
+
+# None of the three is known to the type checker: they are optional.
+# pyright: standard, reportMissingImports=false
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from ramet.errors import ConfigError
+
+Tell = Callable[[dict[str, Any]], None]
+# What a tracker may fail with: a full disk, a server that went away, a value it does not like.
+FAULTS = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+PROJECT = "ramet"
+
+
+class Tracker(Protocol):
+    """Takes the numbers of a step; `part` says of what: train, or warm for a supervised start."""
+
+    def log(self, step: int, record: Mapping[str, float], *, part: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    """What of a step's record is a number; a list becomes one number per place.
+
+    Example:
+        scalars({"loss": 0.5, "success_by_depth": [1.0, None, 0.5], "note": "slow", "gap": None})
+        # {"loss": 0.5, "success_by_depth/0": 1.0, "success_by_depth/2": 0.5}
+    """
+    found: dict[str, float] = {}
+    for name, value in record.items():
+        places = {f"{name}/{at}": one for at, one in enumerate(value)} if isinstance(value, list) else {name: value}
+        found |= {key: float(one) for key, one in places.items() if isinstance(one, int | float)}
+    return found
+
+
+@contextlib.contextmanager
+def tracking(trackers: Sequence[Tracker], tell: Tell) -> Iterator[Tell]:
+    """A `tell` that lets trackers know too. One that fails is warned about once, and not asked again."""
+    working = list(trackers)
+
+    def told(record: dict[str, Any]) -> None:
+        numbers = scalars(record)
+        step = int(numbers.pop("step"))
+        for tracker in list(working):
+            try:
+                tracker.log(step, numbers, part=str(record.get("part", "train")))
+            except FAULTS as error:
+                working.remove(tracker)
+                _warn(tracker, error)
+        tell(record)
+
+    try:
+        yield told
+    finally:
+        for tracker in working:
+            try:
+                tracker.close()
+            except FAULTS as error:
+                _warn(tracker, error)
+
+
+def _warn(tracker: Tracker, error: Exception) -> None:
+    said = " ".join(str(error).split()) or type(error).__name__
+    message = f"{type(tracker).__name__} failed and gets nothing more: {said}. The run goes on; its directory has all"
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+class TensorBoard:
+    """Event files in the run directory: `tensorboard --logdir runs`."""
+
+    def __init__(self, run: Path, settings: Mapping[str, Any]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        del settings
+        self.writer = SummaryWriter(str(run / "tensorboard"))
+
+    def log(self, step: int, record: Mapping[str, float], *, part: str) -> None:
+        for name, value in record.items():
+            self.writer.add_scalar(f"{part}/{name}", value, step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Wandb:
+    """A run of the project `ramet`, on the server or, with WANDB_MODE=offline, in the run directory."""
+
+    def __init__(self, run: Path, settings: Mapping[str, Any]) -> None:
+        import wandb
+
+        self.fault: type[Exception] = wandb.Error
+        try:
+            self.run = wandb.init(project=PROJECT, name=run.name, dir=str(run), config=dict(settings))
+        except self.fault as error:
+            raise ConfigError(f"track: wandb: {' '.join(str(error).split())}") from None
+        for part in ("train", "warm"):  # each counts its own steps
+            self.run.define_metric(f"{part}/*", step_metric=f"{part}/step")
+
+    def log(self, step: int, record: Mapping[str, float], *, part: str) -> None:
+        try:
+            self.run.log({f"{part}/{name}": value for name, value in record.items()} | {f"{part}/step": step})
+        except self.fault as error:
+            raise RuntimeError(str(error)) from error
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class Trackio:
+    """A run of the project `ramet` on this machine: `trackio show --project ramet`."""
+
+    def __init__(self, run: Path, settings: Mapping[str, Any]) -> None:
+        with contextlib.redirect_stdout(sys.stderr):  # standard output may be for machines
+            import trackio
+
+            self.trackio = trackio
+            self.run = trackio.init(
+                project=PROJECT, name=run.name, config=dict(settings), resume="allow", auto_log_cpu=False
+            )
+
+    def log(self, step: int, record: Mapping[str, float], *, part: str) -> None:
+        self.run.log({f"{part}/{name}": value for name, value in record.items()}, step=step)
+
+    def close(self) -> None:
+        with contextlib.redirect_stdout(sys.stderr):
+            self.trackio.finish()
+
+
+TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": Wandb,
+    "trackio": Trackio,
+}
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Say what is not known or not installed, before anything is loaded."""
+    for name in names:
+        if name not in TRACKERS:
+            raise ConfigError(f"track: {name!r} is none of {', '.join(TRACKERS)}")
+        if find_spec(name) is None:
+            raise ConfigError(f"track: {name} is not installed: pip install 'ramet[{name}]'")
+
+
+def open_trackers(names: Sequence[str], run: Path, settings: Mapping[str, Any]) -> list[Tracker]:
+    check_trackers(names)
+    for name in names:
+        import_module(name)
+    return [TRACKERS[name](run, settings) for name in names]
