@@ -25,7 +25,7 @@ from ramet.engine.choose import ChosenEngine, closing, engines_of
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError, EngineError
 from ramet.evaluate.journal import FILE, Journal, alone
-from ramet.evaluate.model import Model, facts_of, hardware, model_of
+from ramet.evaluate.model import Model, facts_of, hardware, model_of, stamp_of
 from ramet.evaluate.run import Evaluation, Job, Pool, Standing, Tell, evaluation_of, jobs_of, missing, quiet
 from ramet.evaluate.settings import EvaluateConfig
 from ramet.evaluate.text import rendered
@@ -117,8 +117,7 @@ class Place:
 
     config: EvaluateConfig
     path: Path
-    key: str  # a hash of settings and model
-    model: Mapping[str, Any]
+    key: str  # a hash of settings, and sizes and times of the weights
 
     def found(self) -> RunDir | None:
         """The directory, if it is there; one that was made with other settings is refused."""
@@ -136,16 +135,18 @@ class Place:
         facts = {"key": self.key, "command": written(sys.argv[1:]), "seed": self.config.seed}
         machine = hardware(local=self.config.engine.kind == "local")
         return RunDir.create_at(
-            self.path, config=self.config, kind="eval", facts={**facts, **self.model, "hardware": machine}
+            self.path,
+            config=self.config,
+            kind="eval",
+            facts={**facts, **facts_of(self.config.engine), "hardware": machine},
         )
 
 
 def place_of(config: EvaluateConfig, *, runs: Path, into: Path | None) -> Place:
-    """Where it goes: a name that ends with a hash of settings and model, unless a directory is given."""
-    model = facts_of(config.engine)
-    key = hashlib.sha256(repr((to_toml(config), sorted(model.items()))).encode()).hexdigest()
+    """Where it goes: a name that ends with the key, unless a directory is given."""
+    key = hashlib.sha256(f"{to_toml(config)}\n{stamp_of(config.engine)}".encode()).hexdigest()
     path = into or runs / f"eval-{slug('-'.join(config.tasks))}-{key[:8]}"
-    return Place(config=config, path=path, key=key, model=model)
+    return Place(config=config, path=path, key=key)
 
 
 def written(words: Sequence[str]) -> str:

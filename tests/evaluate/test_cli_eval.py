@@ -300,3 +300,8 @@ def test_a_trained_model_is_evaluated_from_its_run_directory(tmp_path: Path) -> 
     assert facts["meta"]["model_sha256"] == weights_hash(model)
     assert facts["meta"]["hardware"]["torch"]
     assert (facts["config"]["budget"]["reserve"], facts["config"]["options"]["digits"]) == (4, 1)
+    os.utime(run.path / "checkpoints" / "step-000004" / "model.safetensors", (1, 1))
+    said = subprocess.run(
+        [RAMET, *command, "--into", facts["run"]], cwd=tmp_path, env=environment(), capture_output=True
+    )
+    assert b"made with other settings (the model has changed)" in said.stderr
