@@ -188,15 +188,15 @@ def _dot(axes: Axes, across: float, records: Sequence[Record], look: Look, *, la
 
 
 def _shade(axes: Axes, comparison: Comparison) -> None:
-    """Buckets beyond training stand at the end; their ground is grey, and says so."""
-    first = next((place for place, bucket in enumerate(comparison.buckets) if bucket.beyond), None)
-    if first is None:
-        return
-    axes.axvspan(first - 0.5, len(comparison.buckets) - 0.5, color=light("shade"), zorder=0, linewidth=0)
-    axes.text(
-        len(comparison.buckets) - 0.55, 1.01, "beyond training", transform=axes.get_xaxis_transform(),
-        ha="right", va="bottom", color=light("muted"), fontsize=8,
-    )  # fmt: skip
+    """The ground of buckets beyond training is grey, and says so."""
+    places = [place for place, bucket in enumerate(comparison.buckets) if bucket.beyond]
+    for place in places:
+        axes.axvspan(place - 0.5, place + 0.5, color=light("shade"), zorder=0, linewidth=0)
+    if places:
+        axes.text(
+            places[-1] + 0.45, 1.01, "beyond training", transform=axes.get_xaxis_transform(),
+            ha="right", va="bottom", color=light("muted"), fontsize=8,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
