@@ -90,8 +90,7 @@ def _accuracy(comparison: Comparison, *, critical: bool, name: str) -> Picture:
         _with_bars(axes, [(cost(cell), cell) for cell in cells], look, label=label, oracle=is_oracle(series[1]))
     _front(axes, [(cost(c), c.accuracy.value) for c in comparison.cells if (c.front_critical if critical else c.front)])
     costs = [cost(cell) for cell in comparison.cells]
-    if min(costs) > 0 and max(costs) / min(costs) > 4:
-        _log_tokens(axes, costs)
+    _token_axis(axes, costs)
     axes.set_xlabel("tokens on the critical path, mean per item" if critical else "tokens generated, mean per item")
     shares(axes, "accuracy", most=max(cell.accuracy.high for cell in comparison.cells))
     series_legend(figure, axes, comparison, comparison.methods)
@@ -305,20 +304,31 @@ def shares(axes: Axes, label: str = "", *, most: float = 1.0) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _log_tokens(axes: Axes, costs: Sequence[float]) -> None:
-    """A logarithmic axis with numbers people read."""
+def _token_axis(axes: Axes, costs: Sequence[float]) -> None:
+    """Whole numbers across; where the largest is many times the smallest, on a logarithmic axis."""
     from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-    axes.set_xscale("log")
+    whole_steps(axes)
     low, high = min(costs), max(costs)
+    if low > 0 and high / low > 4:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Numbers people read, at least four of them where there are so many.
+
+    Example:
+        log_ticks(100, 1000)  # [100, 200, 500, 1000]
+    """
     shown: list[float] = []
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8)):
         if len(shown) < 4:
             every = [digit * 10**power for power in range(9) for digit in digits]
             shown = [tick for tick in every if low / 1.15 <= tick <= high * 1.15]
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    return shown
 
 
 def legend(figure: Figure, axes: Axes) -> None:
