@@ -138,7 +138,7 @@ def stored(cwd: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("command", "flags"),
     [
-        ("", "run show sql demo bench --version --help"),
+        ("", "run show sql demo tour bench --version --help"),
         (
             "run",
             "--engine --base-url --model --tokens --nodes --depth --seconds --dialect --json --config --api-key "
@@ -146,7 +146,8 @@ def stored(cwd: Path, **changes: Any) -> Path:
         ),
         ("show", "--tree --node --json"),
         ("sql", "--json"),
-        ("demo", "--runs --pace"),
+        ("tour", "--runs --pace"),
+        ("demo", "--runs nano"),
         ("bench", "runtime"),
         ("bench runtime", "--fanout --depth --open-nodes --repeat --python --json"),
     ],
@@ -186,7 +187,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
         (["show", "missing"], "missing is not a run directory"),
         (["show", "no\nsuch"], "is not a run directory"),
         (["sql", "missing", "select 1"], "missing is not a run directory"),
-        (["demo", "--pace", "slow"], "Invalid value for '--pace'"),
+        (["tour", "--pace", "slow"], "Invalid value for '--pace'"),
         (["bench", "runtime", "--fanout", "0"], "--fanout"),
     ],
 )
@@ -399,15 +400,15 @@ def test_brackets_in_paths_are_printed_as_they_are(tmp_path: Path, server: Serve
     assert printed(tmp_path, "show", f"{MARKUP}/empty") == f"{MARKUP}/empty has no finished tree yet\n"
 
 
-# The demo.
+# The tour.
 
 
-def test_the_demo_shows_a_refused_grant_and_a_partial_answer(tmp_path: Path) -> None:
-    said = printed(tmp_path, "demo", "--pace", "0", "--runs", "made")
+def test_the_tour_shows_a_refused_grant_and_a_partial_answer(tmp_path: Path) -> None:
+    said = printed(tmp_path, "tour", "--pace", "0", "--runs", "made")
     assert "one grant was refused" in said
     assert "refused: Cost of it all: 20 tokens are too few" in said
     assert "budget: partial answer" in said
-    (tree,) = ramet.read_trees(tmp_path / "made" / "demo")
+    (tree,) = ramet.read_trees(tmp_path / "made" / "tour")
     refusals = [refusal for node in tree.nodes for turn in node.turns for refusal in turn.refusals]
     assert [refusal.goal for refusal in refusals] == ["Cost of it all"]  # one, as the text says
     assert {node.depth for node in tree.nodes} == {0, 1, 2}
@@ -415,4 +416,4 @@ def test_the_demo_shows_a_refused_grant_and_a_partial_answer(tmp_path: Path) -> 
     assert [node.goal for node in tree.nodes if node.stop is ramet.Stop.BUDGET and node.answer] == [
         "Transport for four in Oslo"
     ]
-    assert "refused" in printed(tmp_path, "show", "made/demo")
+    assert "refused" in printed(tmp_path, "show", "made/tour")

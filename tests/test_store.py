@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet.config import RunConfig, load
-from ramet.demo import delegate
 from ramet.parquet import SCHEMA
 from ramet.store import query, slug
+from ramet.tour import delegate
 from ramet.types import Piece, Refusal, State, Turn
 from tests.conftest import in_virtual_time
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import ramet
-from ramet.demo import delegate
 from ramet.live import left, summary, table, watch
+from ramet.tour import delegate
 from ramet.types import Meter, Refusal, State, Turn
 from ramet.view import GOAL_WIDTH, one_line, walk
 from tests.conftest import in_virtual_time

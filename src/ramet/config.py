@@ -121,10 +121,10 @@ def _choose_engine(engine: Any) -> None:
 
 
 def on_this_machine(model: object) -> bool:
-    """Whether a model's name is `smollm2` or a folder with config.json."""
+    """Whether a model's name is `smollm2`, `nano` or a folder with config.json."""
     if not isinstance(model, str) or not model:
         return False
-    return model == "smollm2" or os.path.isfile(os.path.join(model, "config.json"))
+    return model in ("smollm2", "nano") or os.path.isfile(os.path.join(model, "config.json"))
 
 
 def settings_of(words: Sequence[str]) -> dict[str, Any]:

@@ -1,88 +1,87 @@
-"""A scripted tree that shows what the runtime does, without any model."""
+"""The whole way in one command: a model made from nothing is shown how to delegate, learns by reward when it pays, and
+is measured before and after. Everything runs through what other models are trained and measured with.
+
+Running it again goes on where it stopped; a finished one is only read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import anyio
-
-from ramet.agent.tree import TreeRun
-from ramet.budget import Budget
-from ramet.commands import command, out, run_and_store, sql
-from ramet.engine.scripted import Reply, ScriptedEngine
+from ramet.commands import command, out
+from ramet.config import load
+from ramet.demo_effects import Effect, Measured, effects_of, effects_text
+from ramet.errors import ConfigError
+from ramet.eval_commands import evaluated, settled
+from ramet.evaluate.record import Record
+from ramet.models import check_packages
 from ramet.store import RunDir
-from ramet.types import Prompt
+from ramet.train_commands import RECIPES, train_anew, train_on
 
-QUESTION = "Plan one day in Oslo for a family of four: transport, sights, food, and the cost."
-WORDS = "the ferry leaves from pier two and the tram from the square in front of the town hall "
-
-
-def delegate(goals: Sequence[str], tokens: Sequence[int | None]) -> str:
-    import json
-
-    arguments = {"goals": list(goals), "tokens": list(tokens)}
-    return f"<tool_call>{json.dumps({'name': 'delegate', 'arguments': arguments})}</tool_call>"
+TASKS = ("series:eval", "series:long")
+METHODS = ("single", "clones")
+TEMPERATURE = 0.5
+WIDE = 256  # a window in which the single agent can work out everything
 
 
-def script(prompt: Prompt) -> Reply:
-    """What the pretended model says, by goal and turn."""
-    if prompt.depth == 0:
-        return _root(prompt)
-    if prompt.goal == "Sights for one day" and prompt.turn == 0:
-        goals = ["Sights indoors, in case of rain", "Sights outdoors"]
-        return Reply(text=f"Two kinds of weather, two lists. {delegate(goals, [None, None])}", seconds=1.0)
-    if prompt.goal.startswith("Transport") and not prompt.closing:
-        return Reply(text="First every timetable: " + WORDS * 60, seconds=4.0)  # talks until its grant is used up
-    answers = {
-        "Transport": "Day tickets for zone 1; ferry to Bygdøy from pier two. Timetables not checked.",
-        "Sights indoors": "The Fram museum and the new library.",
-        "Sights outdoors": "The opera's roof, then the sculpture park.",
-        "Sights": "Morning: opera roof and library. Afternoon: Fram museum.",
-        "Food": "Lunch at the food hall, waffles on the ferry pier.",
-    }
-    found = next(text for start, text in answers.items() if prompt.goal.startswith(start))
-    return Reply(text=f"Answer: {found}", seconds=1.5)
-
-
-def _root(prompt: Prompt) -> Reply:
-    if prompt.turn == 0:
-        goals = ["Transport for four in Oslo", "Sights for one day", "Food near the sights", "Cost of it all"]
-        return Reply(text=f"These parts are independent. {delegate(goals, [300, 900, None, 20])}", seconds=1.0)
-    return Reply(
-        text="Answer: Day tickets, opera roof, library, lunch at the food hall, ferry to the Fram museum. "
-        "Nobody was left to add up the cost: plan about 2,500 kroner, unchecked.",
-        seconds=1.0,
-    )
-
-
-def demo(runs: Path, *, pace: float) -> None:
-    """Run it, show it, and ask the run directory a question."""
-
-    def paced(prompt: Prompt) -> Reply:
-        reply = script(prompt)
-        return Reply(text=reply.text, seconds=reply.seconds * pace)
-
-    budget = Budget(tokens=3000, nodes=12, depth=2, seconds=60)
-    out.print("A scripted model, the real runtime: 3,000 tokens, 12 nodes, 2 levels.\n", style="bold")
-    tree_run = TreeRun(QUESTION, engine=ScriptedEngine(paced), budget=budget)
-    run_dir = RunDir.create(runs, "demo", config=budget)
-    anyio.run(_run, tree_run, run_dir)
-    out.print()
-    out.print("What happened: the root split the work over clones that ran in parallel; one clone split again;")
-    out.print("one grant was refused, because 20 tokens are too few to answer with; one clone used up its grant")
-    out.print("and still gave a partial answer, from the reserve every node keeps. No limit was exceeded.\n")
+def demo(runs: Path, *, words: Sequence[str] = (), number: int = 200) -> None:
+    """Train, measure, compare; `words` are settings laid over the recipe `nano`."""
+    where = runs / "demo"
     out.print(
-        f'$ {command()} sql {run_dir.path} "select depth, count(*) as nodes, sum(tokens) as tokens ..."', style="dim"
+        f"A model of a third of a million parameters learns to delegate, on this CPU. Everything goes to {where}."
     )
-    sql(
-        run_dir.path,
-        "select depth, count(*) as nodes, sum(tokens) as tokens, sum(num_refused) as refused, "
-        "count(*) filter (stop = 'answered') as answered from nodes group by depth order by depth",
-        as_json=False,
+    out.print("\n1. Shown how, then reward: digits of 2 to 32 numbers, in windows that hold about 17.", style="bold")
+    _train(runs, where, words)
+    out.print("\n2. Before and after that reward, alone and with clones, on sums never seen", style="bold")
+    measured = Measured(
+        before=_measure(where / "warm", where / "before", number=number),
+        after=_measure(where, where / "after", number=number),
+        wide=_measure(where, where / "wide", number=number, tasks=TASKS[:1], methods=("single",), window=WIDE),
     )
-    out.print(f"Next: {command()} show {run_dir.path} --node 1   ·   {command()} run --help")
+    effects = effects_of(measured)
+    out.print("\n3. What came of it", style="bold")
+    out.print(effects_text(effects))
+    _say_where(where, effects)
 
 
-async def _run(tree_run: TreeRun, run_dir: RunDir) -> None:
-    await run_and_store(tree_run, run_dir, as_json=False)
+def _train(runs: Path, where: Path, words: Sequence[str]) -> None:
+    check_packages("nano", "peft", "matplotlib")
+    from ramet.train.settings import TrainConfig
+
+    config = load(TrainConfig, file=RECIPES / "nano.toml", words=words, flags={"name": where.name})
+    if not where.exists():
+        return train_anew(config, runs=runs)
+    run = RunDir.open(where)
+    if run.kind != "train" or load(TrainConfig, file=where / "config.toml") != config:
+        raise ConfigError(f"{where} was made with other settings: remove it, or give --runs another folder")
+    if len(run.metrics()) < config.steps:
+        return train_on(where)
+    return out.print(f"{where} is there already: remove it to train again", style="dim")
+
+
+def _measure(
+    model: Path,
+    into: Path,
+    *,
+    number: int,
+    tasks: Sequence[str] = TASKS,
+    methods: Sequence[str] = METHODS,
+    window: int | None = None,
+) -> list[Record]:
+    flags = {"engine.model": str(model), "engine.device": "cpu", "methods": list(methods), "number": number}
+    flags |= {"temperature": TEMPERATURE} | ({} if window is None else {"budget.context": window})
+    config, found = settled(list(tasks), flags, None)
+    return evaluated(config, found, into=into)[0].records
+
+
+def _say_where(where: Path, effects: Sequence[Effect]) -> None:
+    from ramet.report.page import write_report
+
+    shown = [where / "before", where / "after", where]
+    page = write_report(shown, where / "report", names=["before", "after", "training"])
+    failed = [effect.name for effect in effects if not effect.holds]
+    if failed:
+        out.print(f"Did not come out this time: {', '.join(failed)}.", style="yellow")
+    out.print(f"\nThe page with all of it: {page}")
+    out.print(f"One of the trees: {command()} show {where / 'after'} --tree clones.own.series:long/0.0", style="dim")

@@ -47,6 +47,25 @@ def evaluate(
 ) -> None:
     """Evaluate, or go on with it, and print what came of it."""
     config, model = settled(words, flags, file)
+    found, run = evaluated(config, model, api_key=api_key, runs=runs, into=into, as_json=as_json)
+    if as_json:
+        print_json(_facts(found, run))
+    else:
+        wide = out if out.is_terminal else Console(width=PIPED, highlight=False, markup=False)
+        wide.print(rendered(found.sections(), width=wide.width))
+    finish(run, as_json=as_json)
+
+
+def evaluated(
+    config: EvaluateConfig,
+    model: Model,
+    *,
+    runs: Path = Path("runs"),
+    into: Path | None = None,
+    api_key: str | None = None,
+    as_json: bool = False,
+) -> tuple[Evaluation, RunDir]:
+    """Do what is still to be done of an evaluation, and read what came of it."""
     make_dialect(config.dialect)  # what is wrong is told before a model is loaded
     jobs = jobs_of(config, trained=model.trained)
     place = place_of(config, runs=runs, into=into)
@@ -54,13 +73,7 @@ def evaluate(
     if run is None or missing(jobs, Journal(run)):
         engine, judge = engines_of(config, judged=True, api_key=api_key)
         run = anyio.run(partial(_go_on, place, jobs, engine, judge, as_json=as_json))
-    found = evaluation_of(config, jobs, Journal(run))
-    if as_json:
-        print_json(_facts(found, run))
-    else:
-        wide = out if out.is_terminal else Console(width=PIPED, highlight=False, markup=False)
-        wide.print(rendered(found.sections(), width=wide.width))
-    finish(run, as_json=as_json)
+    return evaluation_of(config, jobs, Journal(run)), run
 
 
 def finish(run: RunDir, *, as_json: bool) -> None:

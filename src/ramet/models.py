@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-SMOLLM2 = "smollm2"
+SMOLLM2, NANO = "smollm2", "nano"
 DTYPES = ("bfloat16", "float16", "float32")
 FORGOTTEN_S = 24 * 3600.0  # what was written aside and not touched for so long belongs to nobody any more
 
@@ -49,8 +49,9 @@ def load_model(source: str | Path, *, device: str | None = None, dtype: str | No
 
 
 def model_folder(source: str | Path) -> Path:
-    """Where a model's files are, found to be there; `smollm2` is unpacked first, once."""
-    return _checked(smollm2_folder() if str(source) == SMOLLM2 else Path(source))
+    """Where a model's files are, found to be there; `smollm2` is unpacked first, `nano` made from nothing, once."""
+    made = {SMOLLM2: smollm2_folder, NANO: nano_folder}
+    return _checked(made[str(source)]() if str(source) in made else Path(source))
 
 
 def check_packages(source: str | Path, *more: str) -> None:
@@ -94,7 +95,9 @@ def _dtype(wanted: str | None, device: torch.device) -> torch.dtype:
 
 def _checked(folder: Path) -> Path:
     if not folder.is_dir():
-        raise ConfigError(f"no model at {str(folder)!r}: give a folder with config.json and safetensors, or {SMOLLM2}")
+        raise ConfigError(
+            f"no model at {str(folder)!r}: give a folder with config.json and safetensors, {SMOLLM2} or {NANO}"
+        )
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} has no config.json: it is not a Hugging Face model folder")
     if not any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
@@ -173,11 +176,22 @@ def smollm2_folder() -> Path:
     return folder
 
 
+def nano_folder() -> Path:
+    """A very small model that has learnt nothing yet, and its tokenizer, in the cache."""
+    from ramet.nano import fingerprint, write_nano
+
+    folder = cache_folder() / f"nano-{fingerprint()}"
+    files = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    if not _whole(folder, files):
+        write_whole(folder, files, lambda aside: write_nano(aside))
+    return folder
+
+
 def _whole(folder: Path, files: Sequence[str]) -> bool:
     return all((folder / name).is_file() for name in files)
 
 
-def write_whole(folder: Path, files: Sequence[str], fill: Callable[[Path], None]) -> None:
+def write_whole(folder: Path, files: Sequence[str], fill: Callable[[Path], object]) -> None:
     """Make a folder that is either whole or not there, whoever is killed meanwhile.
 
     `fill` writes into a folder aside, which is renamed at the end. When another process was faster, its work stands.

@@ -10,6 +10,7 @@ part, to open the model's turn and to end it. What comes back after a turn follo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -35,6 +36,11 @@ TEMPLATE = (
     "{% if m.role != 'system' and (loop.first or loop.previtem.role == 'system') %}" + USER + "{% endif %}"
     "{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}" + MODEL + "{% endif %}"
 )
+
+
+def fingerprint() -> str:
+    """Changes when the tokenizer does: a model is of no use with another."""
+    return hashlib.sha256(repr((VOCABULARY, TEMPLATE)).encode()).hexdigest()[:8]
 
 
 def nano_tokenizer_files(folder: str | Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,6 +18,7 @@ from ramet.config import load, to_toml
 from ramet.errors import ConfigError
 from ramet.models import check_packages
 from ramet.store import RunDir
+from ramet.train_live import Watch, shown
 
 if TYPE_CHECKING:
     from ramet.train.held import Started, Tell
@@ -39,17 +41,30 @@ def train(
     if recipe is None and not words and resume is None:
         return list_recipes(as_json=as_json)
     check_packages("", "peft")
-    from ramet.train import loop
     from ramet.train.settings import TrainConfig
 
     if resume is not None:
         _refuse_settings(recipe, words, data, check)
-        return _watched("train", lambda tell, started: loop.resume(resume, tell=tell, started=started), as_json)
+        return train_on(resume, as_json=as_json)
     file, words = _recipe(recipe, words)
     config = load(TrainConfig, file=file, words=words, flags=_options(data))
     if check:
         return show_settings(config, as_json=as_json)
-    return _watched("train", lambda tell, started: loop.train(config, runs=runs, tell=tell, started=started), as_json)
+    return train_anew(config, runs=runs, as_json=as_json)
+
+
+def train_anew(config: TrainConfig, *, runs: Path, as_json: bool = False) -> None:
+    """A new run, watched."""
+    from ramet.train import loop
+
+    _watched("train", lambda tell, started: loop.train(config, runs=runs, tell=tell, started=started), as_json)
+
+
+def train_on(run: Path, *, as_json: bool = False) -> None:
+    """A run that was left, watched again."""
+    from ramet.train import loop
+
+    _watched("train", lambda tell, started: loop.resume(run, tell=tell, started=started), as_json)
 
 
 def show_settings(config: TrainConfig, *, as_json: bool) -> None:
@@ -129,29 +144,36 @@ def _refuse_settings(*given: object) -> None:
 
 
 def _watched(verb: str, work: Callable[[Tell, Started], RunDir], as_json: bool) -> None:
-    """Run with a line a step; whoever interrupts is told how to go on."""
+    """Run and show it: drawn in a terminal, else a line a step. Whoever interrupts is told how to go on."""
     begun: list[RunDir] = []
+    watch = Watch()
+    drawn = out.is_terminal and not as_json
 
     def started(run: RunDir) -> None:
         begun.append(run)
-        if not as_json:
+        watch.started(run)
+        if not as_json and not drawn:
             out.print(str(run.path), style="dim")
 
     def tell(record: dict[str, Any]) -> None:
+        watch.tell(record)
         if as_json:
             sys.stdout.write(json.dumps(record) + "\n")
             sys.stdout.flush()
-        else:
+        elif not drawn:
             out.print(line(record))
 
     try:
-        run = work(tell, started)
+        with shown(watch, out) if drawn else nullcontext():
+            run = work(tell, started)
     except KeyboardInterrupt:
         if begun:
             out.print(f"go on with: {command()} {verb} --resume {begun[0].path}", style="dim")
         raise
     if not as_json:
         out.print(f"{_newest(run)}  ({command()} run QUESTION --model {_newest(run)})", style="dim")
+        if watch.left:
+            out.print(f"time is up; go on with: {command()} {verb} --resume {run.path}", style="dim")
 
 
 def _newest(run: RunDir) -> Path:
@@ -166,7 +188,7 @@ def line(record: dict[str, Any]) -> Text:
     Example:
         str(line({"step": 3, "loss": 0.25, "note": "slow"}))  # "step 4  loss 0.250  slow"
     """
-    parts = [f"step {record['step'] + 1}"]
+    parts = [f"{record['part']} step {record['step'] + 1}" if "part" in record else f"step {record['step'] + 1}"]
     for name, label, shape in SHOWN:
         value = record.get(name)
         if value is not None:

@@ -98,9 +98,9 @@ def test_the_oracle_wins_both_ways(dialect: str, delegate: bool):
 
 def test_what_a_refused_clone_would_have_done_is_done_by_its_parent():
     adder = Adder(delegate=True, dice_seed=("x",))
-    move = adder.move(View(goal=goal(13, 15), depth=0, history=(("no", "5"),)))
-    assert move.answer == "5"
-    assert move.thought == "13=4\n14=9\n15=5"
+    move = adder.move(View(goal=goal(13, 16), depth=0, history=(("no", "5"),)))
+    assert move.answer == "2"
+    assert move.thought == "13=4\n14=9\n15=5\n16=2"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from ramet.tasks.arithmetic import Arithmetic
 from ramet.train.collect import attempts_of, collect
 from ramet.train.forward import score
 from ramet.train.held import Held, hold
-from ramet.train.learn import differentiate, learn
+from ramet.train.learn import differentiate, facts_of, learn
 from ramet.train.learner import make_learner, state_of
 from ramet.train.losses import Loss
 from ramet.train.policy import prepare
@@ -198,6 +198,29 @@ def test_facts_say_what_the_trees_were_like(held: Held, folder: Path) -> None:
     assert (facts["success"], facts["score"], facts["success_by_depth"]) == (0.25, 0.25, [0.25, 1.0])
     assert (facts["delegated"], facts["nodes"]) == (1.0, 3.0)
     assert facts["tokens"] == sum(tree.usage.tokens for tree in trees) / 12
+    assert facts["critical_path_tokens"] == sum(tree.usage.critical_path_tokens for tree in trees) / 12
+    assert 0 < facts["entropy"] < math.log(900)
+
+
+def test_a_node_without_a_verdict_counts_neither_for_nor_against_anybody(held: Held, folder: Path) -> None:
+    """Trees that are shown may come from elsewhere; those that are played have a verdict on every node."""
+    trees = trees_of(held, folder)
+    assert all(node.verdict is not None for tree in trees for node in tree.nodes)
+    for place, tree in enumerate(trees):
+        tree.root.verdict = Verdict(score=1.0, how="exact") if place < 3 else None
+        for node in tree.nodes[1:]:
+            node.verdict = None
+    facts = facts_of(trees)
+    assert (facts["score"], facts["success"], facts["success_by_depth"]) == (1.0, 1.0, [1.0, None])
+
+
+def test_entropy_is_that_of_the_distribution_and_not_of_what_was_drawn(held: Held, folder: Path) -> None:
+    """Every token equally likely: the logarithm of their number, whatever was sampled."""
+    trees = trees_of(held, folder)
+    with torch.no_grad(), held.engine.updating(version=0):
+        held.learner.policy.core.get_output_embeddings().weight.zero_()
+    vocabulary = held.learner.policy.core.config.vocab_size
+    assert updated(held, trees, gap=100.0)["entropy"] == pytest.approx(math.log(vocabulary), abs=1e-5)
 
 
 def test_a_batch_without_signal_says_so_and_changes_nothing(held: Held, folder: Path) -> None:

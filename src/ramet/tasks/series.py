@@ -24,6 +24,7 @@ SERIES = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
 LONGEST = 10_000  # terms a goal may reasonably have
 DIGIT = re.compile(r"-?\d+")
 DEEPER = 0.3  # how often a demonstrating clone delegates in its turn
+LEAST = 4  # terms worth cutting
 
 
 class Series:
@@ -88,6 +89,19 @@ class Series:
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Adder:
         return Adder(delegate=delegate, dice_seed=(task.id, seed))
 
+    def same(self, task: Task, one: str, other: str) -> bool:
+        """Whether the last number is the same, which is the one that counts."""
+        del task
+        return DIGIT.findall(one)[-1:] == DIGIT.findall(other)[-1:]
+
+    def size_of(self, task: Task) -> float | None:
+        """Terms."""
+        first, last = _ends(task.question)
+        return last - first + 1
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        return self._sizes(split)
+
     def self_check(self, task: Task) -> tuple[float, float]:
         digit = last_digit(*_ends(task.question))
         return _score(f"So it is {digit}", digit), _score(str((digit + 1) % 10), digit)
@@ -136,7 +150,7 @@ def _score(answer: str | None, digit: int) -> float:
 
 
 class Adder:
-    """Adds up number by number, or cuts the series at a random place and has two clones add up the parts."""
+    """Adds up number by number, or cuts the series in its middle third and has two clones add up the parts."""
 
     def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
         self.delegate = delegate
@@ -147,7 +161,8 @@ class Adder:
         if not self._splits(first, last, view):
             return _add_up(first, last)
         if view.turn == 0:
-            cut = Dice("cut", *self.dice_seed, view.goal).between(first, last - 1)
+            third = (last - first + 1) // 3
+            cut = Dice("cut", *self.dice_seed, view.goal).between(first + third, last - third - 1)
             return Move(asks=(Ask(goal=goal(first, cut)), Ask(goal=goal(cut + 1, last))))
         digits = [found[-1] for found in map(DIGIT.findall, view.history[0]) if found]
         if len(digits) < 2:
@@ -157,7 +172,7 @@ class Adder:
 
     def _splits(self, first: int, last: int, view: View) -> bool:
         """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
-        if not self.delegate or first == last:
+        if not self.delegate or last - first + 1 < LEAST:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(DEEPER)
 

@@ -33,7 +33,7 @@ class Stats:
     clipped: float | None
     gap: float | None  # mean |log-prob now - log-prob when sampled|, of rows this version sampled
     gap_max: float | None
-    entropy: float | None
+    entropy: float | None  # mean over trained tokens of that of the whole distribution they were drawn from
     kl: float | None
 
 

@@ -16,7 +16,7 @@ from ramet.train.gradients import Elsewhere, Stats, backward
 from ramet.train.learner import Learner, forget, shorten, step
 from ramet.train.losses import Loss
 from ramet.train.rows import Row, rows_of
-from ramet.types import Tree
+from ramet.types import Node, Tree
 
 WON = 1.0  # a score from which a node has succeeded
 
@@ -46,7 +46,14 @@ def learn(
         return facts | {"note": "no signal: all trees of each group earned the same"}
     rows = [row for tree in trees for row in rows_of(tree, credits.of(tree))]
     stats = differentiate(
-        learner, rows, loss=loss, tokens=tokens, temperature=temperature, engine=engine, reference=reference
+        learner,
+        rows,
+        loss=loss,
+        tokens=tokens,
+        temperature=temperature,
+        engine=engine,
+        reference=reference,
+        entropy=True,
     )
     check_gap(learner, stats, gap)
     norm = shorten(learner)
@@ -64,6 +71,7 @@ def differentiate(
     temperature: float = 1.0,
     engine: LocalEngine | None = None,
     reference: Elsewhere | None = None,
+    entropy: bool = False,
 ) -> Stats:
     """The gradient of one step, and the numbers beside it. A loss that is not finite is refused."""
     stats = backward(
@@ -73,6 +81,7 @@ def differentiate(
         tokens=tokens,
         temperature=temperature,
         version=None if engine is None else engine.policy_version,
+        entropy=entropy,
         reference=reference,
     )
     if not math.isfinite(stats.loss):
@@ -92,14 +101,15 @@ def check_gap(learner: Learner, stats: Stats, most: float) -> None:
 
 
 def facts_of(trees: Sequence[Tree]) -> dict[str, Any]:
-    """What the trees were like."""
+    """What the trees were like. Nodes that nobody gave a verdict on count neither for nor against anybody."""
     nodes = [node for tree in trees for node in tree.nodes]
+    roots = [tree.root for tree in trees]
     return {
         "trees": len(trees),
-        "score": _mean([_score(tree.root.verdict) for tree in trees]),
-        "success": _mean([_score(tree.root.verdict) >= WON for tree in trees]),
+        "score": _mean([node.verdict.score for node in roots if node.verdict is not None]),
+        "success": _success(roots),
         "success_by_depth": [
-            _mean([_score(node.verdict) >= WON for node in nodes if node.depth == depth])
+            _success([node for node in nodes if node.depth == depth])
             for depth in range(max(node.depth for node in nodes) + 1)
         ],
         "delegated": _mean([len(tree.nodes) > 1 for tree in trees]),
@@ -110,12 +120,12 @@ def facts_of(trees: Sequence[Tree]) -> dict[str, Any]:
     }
 
 
-def _score(verdict: Any) -> float:
-    return 0.0 if verdict is None else verdict.score
+def _success(nodes: Sequence[Node]) -> float | None:
+    return _mean([node.verdict.score >= WON for node in nodes if node.verdict is not None])
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def _credit_facts(credits: Credits) -> dict[str, Any]:
