@@ -80,7 +80,7 @@ def _evaluation(comparison: Comparison, *, alone: bool) -> Section:
     gaps = gaps_picture(comparison, name=f"{name}differences")
     pictures += [] if gaps is None else [gaps]
     content: list[Content] = [
-        tag("p", UNEQUAL, class_="note") if len({len(cell.records) for cell in comparison.cells}) > 1 else None,
+        tag("p", UNEQUAL, class_="note") if _unequal(comparison) else None,
         figures(pictures[:2]),
         tag("p", ORACLE) if any(cell.oracle for cell in comparison.cells) else None,
         method_tables(comparison),
@@ -100,6 +100,12 @@ def _evaluation(comparison: Comparison, *, alone: bool) -> Section:
     ]
     title = f"Evaluation on {comparison.title}" if comparison.title else "Evaluation"
     return Section(title=title, content=content, pictures=[*pictures, *lines])
+
+
+def _unequal(comparison: Comparison) -> bool:
+    """Some run has more items of one cell than of another."""
+    counts = {(cell.run, len(cell.records)) for cell in comparison.cells}
+    return len(counts) > len({cell.run for cell in comparison.cells})
 
 
 def _folded(title: str, parts: Sequence[Content]) -> Content:

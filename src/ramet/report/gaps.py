@@ -14,12 +14,12 @@ MOST_ROWS = 24
 
 
 def gaps_picture(comparison: Comparison, *, name: str) -> Picture | None:
-    """Runs against the first where there are several, else methods against each other; a row each, with intervals."""
+    """Runs against the first where there are several, else methods against each other; None where nothing differs."""
     found = comparison.runs_apart or comparison.methods_apart
     rows = [one for one in found if one.part == ALL and not is_oracle(one.cell[1])]
     if len(rows) > MOST_ROWS:
         rows = [one for one in rows if one.cell[1].startswith("clones")][:MOST_ROWS]
-    if not rows:
+    if not any(one.gap.differing for one in rows):
         return None
     figure, axes = canvas(height=0.85 + 0.23 * len(rows))
     styles = looks(comparison.methods)

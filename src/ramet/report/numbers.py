@@ -135,7 +135,11 @@ def overviews(runs: Sequence[Run]) -> list[Comparison]:
     for run in runs:
         if run.records and len(splits_of(run)) > 1:
             groups.setdefault(splits_of(run), []).append(run)
-    return [compare(group) for group in groups.values()]
+    found = [(splits, compare(group)) for splits, group in groups.items()]
+    return [
+        replace(one, buckets=tuple(sorted(one.buckets, key=lambda bucket: splits.index(bucket.name))))
+        for splits, one in found
+    ]
 
 
 def splits_of(run: Run) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-document.documentElement.classList.add("js");
+if (navigator.clipboard) document.documentElement.classList.add("js");
 function reveal() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;

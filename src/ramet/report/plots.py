@@ -90,8 +90,7 @@ def _accuracy(comparison: Comparison, *, critical: bool, name: str) -> Picture:
         _with_bars(axes, [(cost(cell), cell) for cell in cells], look, label=label, oracle=is_oracle(series[1]))
     _front(axes, [(cost(c), c.accuracy.value) for c in comparison.cells if (c.front_critical if critical else c.front)])
     costs = [cost(cell) for cell in comparison.cells]
-    if min(costs) > 0 and max(costs) / min(costs) > 4:
-        _log_tokens(axes, costs)
+    _token_axis(axes, costs)
     axes.set_xlabel("tokens on the critical path, mean per item" if critical else "tokens generated, mean per item")
     shares(axes, "accuracy", most=max(cell.accuracy.high for cell in comparison.cells))
     series_legend(figure, axes, comparison, comparison.methods)
@@ -188,15 +187,15 @@ def _dot(axes: Axes, across: float, records: Sequence[Record], look: Look, *, la
 
 
 def _shade(axes: Axes, comparison: Comparison) -> None:
-    """Buckets beyond training stand at the end; their ground is grey, and says so."""
-    first = next((place for place, bucket in enumerate(comparison.buckets) if bucket.beyond), None)
-    if first is None:
-        return
-    axes.axvspan(first - 0.5, len(comparison.buckets) - 0.5, color=light("shade"), zorder=0, linewidth=0)
-    axes.text(
-        len(comparison.buckets) - 0.55, 1.01, "beyond training", transform=axes.get_xaxis_transform(),
-        ha="right", va="bottom", color=light("muted"), fontsize=8,
-    )  # fmt: skip
+    """The ground of buckets beyond training is grey, and says so."""
+    places = [place for place, bucket in enumerate(comparison.buckets) if bucket.beyond]
+    for place in places:
+        axes.axvspan(place - 0.5, place + 0.5, color=light("shade"), zorder=0, linewidth=0)
+    if places:
+        axes.text(
+            places[-1] + 0.45, 1.01, "beyond training", transform=axes.get_xaxis_transform(),
+            ha="right", va="bottom", color=light("muted"), fontsize=8,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,20 +304,31 @@ def shares(axes: Axes, label: str = "", *, most: float = 1.0) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _log_tokens(axes: Axes, costs: Sequence[float]) -> None:
-    """A logarithmic axis with numbers people read."""
+def _token_axis(axes: Axes, costs: Sequence[float]) -> None:
+    """Whole numbers across; where the largest is many times the smallest, on a logarithmic axis."""
     from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-    axes.set_xscale("log")
+    whole_steps(axes)
     low, high = min(costs), max(costs)
+    if low > 0 and high / low > 4:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Numbers people read, at least four of them where there are so many.
+
+    Example:
+        log_ticks(100, 1000)  # [100, 200, 500, 1000]
+    """
     shown: list[float] = []
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8)):
         if len(shown) < 4:
             every = [digit * 10**power for power in range(9) for digit in digits]
             shown = [tick for tick in every if low / 1.15 <= tick <= high * 1.15]
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    return shown
 
 
 def legend(figure: Figure, axes: Axes) -> None:

@@ -26,6 +26,7 @@ FACTS = (
     ("nodes", "nodes per tree", COUNT),
     ("tokens", "tokens per tree", COUNT),
     ("critical_path_tokens", "critical path, tokens", COUNT),
+    ("entropy", "entropy of a sampled token", PLAIN),
     ("gap", "sampler and learner apart, log-probability", PLAIN),
     ("eval_success", "held-out: success of the root", SHARE),
     ("eval_delegated", "held-out: trees that delegated", SHARE),
