@@ -112,7 +112,9 @@ def timeline(tree: Tree, *, name: str) -> Picture:
                 place, end - start, left=start, height=0.62, color=colour if bar.critical else light("paper"),
                 edgecolor=colour, linewidth=1.0, hatch=None if bar.critical else "////", zorder=3,
             )  # fmt: skip
-    labels = [before.replace(" ", NO_BREAK) + one_line(node.goal, max(12, GOAL - len(before))) for node, before in lines]
+    labels = [
+        before.replace(" ", NO_BREAK) + one_line(node.goal, max(12, GOAL - len(before))) for node, before in lines
+    ]
     axes.set_yticks(range(len(rows)), labels, ha="left")
     _align(axes, labels)
     axes.set_ylim(len(rows) - 0.4, -0.6)
