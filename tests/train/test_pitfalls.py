@@ -103,3 +103,16 @@ def test_pitfall_26_servers_are_looked_for_and_shown_on_this_machine_only() -> N
     pages = [*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md"), *SOURCE.rglob("*.py"), *SOURCE.rglob("*.toml")]
     assert len(pages) > 50
     assert [page.name for page in pages if re.search(r"\b0\.0\.0\.0\b|--host", page.read_text(encoding="utf-8"))] == []
+
+
+def test_every_pitfall_that_the_docs_list_names_tests_that_are_there() -> None:
+    page = (PROJECT / "docs" / "training.md").read_text(encoding="utf-8")
+    lines = [line.split("|") for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert [int(line[1]) for line in lines] == list(range(1, 27))
+    for line in lines:
+        named = re.findall(r"`([\w/]+)(?:: (\w+))?`", line[-2])
+        assert named, line
+        for place, words in named:
+            file = PROJECT / (place if place.startswith("tests/") else f"tests/train/{place}")
+            tests = re.findall(r"^(?:async )?def (test_\w+)", file.with_suffix(".py").read_text(encoding="utf-8"), re.M)
+            assert any(words in test for test in tests), (place, words)

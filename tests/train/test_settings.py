@@ -11,14 +11,27 @@ import pytest
 
 import ramet
 from ramet.config import load, to_toml
+from ramet.errors import ConfigError
 from ramet.train.losses import Loss
 from ramet.train.settings import EvalConfig, SamplerConfig, TrainConfig, UpdateConfig, WarmConfig, warm_of
 
 SOURCE = Path(ramet.__file__).parent
 KNOBS: dict[type[Any], list[str]] = {
     TrainConfig: [
-        *["name", "model", "task", "options", "dialect", "steps", "tasks", "group", "seed", "temperature", "budget"],
-        *["budget_per", "show_budget", "rule", "credit", "loss", "update", "sampler", "eval", "warm", "track"],
+        *["name", "model", "task", "options", "dialect", "steps", "tasks", "group", "overlap", "seed", "temperature"],
+        *[
+            "budget",
+            "budget_per",
+            "show_budget",
+            "rule",
+            "credit",
+            "loss",
+            "update",
+            "sampler",
+            "eval",
+            "warm",
+            "track",
+        ],
         *["gap", "save_every", "keep", "minutes"],
     ],
     WarmConfig: [
@@ -67,6 +80,7 @@ def test_every_knob_is_read_by_what_trains() -> None:
         ("update.betas=[0.9, 1.0]", "update.betas are two numbers from 0 to below 1"),
         ("update.schedule=square", "update.schedule: input should be"),
         ("loss.kind=dpo", "loss.kind: input should be 'ppo', 'cispo' or 'plain'; got 'dpo'"),
+        ("overlap=-1", "overlap is a number from 0 up; got -1"),
         ("minutes=0", "minutes is a number above 0; got 0"),
         ("warm.task=craft:easy", "warm.steps is missing"),
         ("warm={steps=3, seed=4}", "warm.seed cannot be set: a run has one seed for both parts"),
@@ -78,6 +92,12 @@ def test_a_wrong_setting_is_one_line(word: str, said: str) -> None:
     with pytest.raises(ramet.ConfigError, match=r"^.+\Z") as caught:
         load(TrainConfig, words=[word])
     assert said in str(caught.value)
+
+
+def test_trees_of_older_weights_are_not_learnt_from_as_if_they_were_new() -> None:
+    with pytest.raises(ConfigError, match="overlap: trees of older weights need importance weights"):
+        load(TrainConfig, words=["overlap=1", "loss.kind=plain"])
+    load(TrainConfig, words=["overlap=1", "loss.kind=plain", "loss.ceiling=2.0"])
 
 
 def test_a_warm_start_with_ratios_is_refused() -> None:

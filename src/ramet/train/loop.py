@@ -2,7 +2,8 @@
 
 Everything random follows from the seed and the place in the run, so a run is its settings and its newest checkpoint. On
 a CPU a resumed run ends with the very bits of one that was never interrupted (python cells, which run in processes of
-their own, may come back in another order).
+their own, may come back in another order). With `overlap` that does not hold: which weights a token is sampled from
+then depends on how long things take.
 """
 
 # pyright: standard
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import torch
 
 from ramet.agent.dialects import make_dialect
@@ -30,6 +32,7 @@ from ramet.models import load_model, model_folder
 from ramet.store import RunDir
 from ramet.tasks import check_split
 from ramet.tasks import load as load_taskset
+from ramet.train.ahead import ages, collecting
 from ramet.train.checkpoint import folder_at, latest, save
 from ramet.train.collect import attempts_of, collect
 from ramet.train.forward import score
@@ -173,23 +176,25 @@ async def _go_on(work: Work, held: Held, run: RunDir, *, first: int, tell: Tell)
     """One event loop for all steps: an interrupt is heard where trees are awaited, never in the middle of an update."""
     config = work.config
     reference = _reference(config, held)
+    steps = range(first, config.steps)
     with kept(held, run, keep=config.keep):
-        for step in range(first, config.steps):
-            began = time.monotonic()
-            trees = await _collect(work, held, step)
-            run.write(trees, name=f"step-{step:06d}")
-            collected = time.monotonic()
-            learnt = _learn(work, held, trees, step=step, reference=reference)
-            record = {"step": step, **learnt, "collect_s": collected - began, "learn_s": time.monotonic() - collected}
-            if work.trial is not None and (step + 1) % config.eval.every == 0:
-                record |= await _evaluate(work, held, run, *work.trial, step=step + 1)
-            run.log(record)
-            tell(record)
-            over = config.minutes is not None and time.monotonic() - work.began > 60 * config.minutes
-            if (step + 1) % config.save_every == 0 or step + 1 == config.steps or over:
-                save(held.learner, run.path, step=step + 1, tokenizer=held.folder, keep=config.keep)
-            if over:
-                return
+        async with collecting(partial(_collect, work, held), steps, ahead=config.overlap) as collect_step:
+            for step in steps:
+                began = time.monotonic()
+                trees = await collect_step(step)
+                run.write(trees, name=f"step-{step:06d}")
+                collected = time.monotonic()
+                record = {"step": step, **await _learn(work, held, trees, step=step, reference=reference)}
+                record |= {"collect_s": collected - began, "learn_s": time.monotonic() - collected}
+                if work.trial is not None and (step + 1) % config.eval.every == 0:
+                    record |= await _evaluate(work, held, run, *work.trial, step=step + 1)
+                run.log(record)
+                tell(record)
+                over = config.minutes is not None and time.monotonic() - work.began > 60 * config.minutes
+                if (step + 1) % config.save_every == 0 or step + 1 == config.steps or over:
+                    save(held.learner, run.path, step=step + 1, tokenizer=held.folder, keep=config.keep)
+                if over:
+                    return
 
 
 async def _collect(work: Work, held: Held, step: int) -> list[Tree]:
@@ -204,9 +209,12 @@ async def _collect(work: Work, held: Held, step: int) -> list[Tree]:
     )
 
 
-def _learn(work: Work, held: Held, trees: list[Tree], *, step: int, reference: Elsewhere | None) -> dict[str, Any]:
+async def _learn(
+    work: Work, held: Held, trees: list[Tree], *, step: int, reference: Elsewhere | None
+) -> dict[str, Any]:
     config = work.config
-    return learn(
+    update = partial(
+        learn,
         trees,
         rule=work.rule,
         learner=held.learner,
@@ -218,6 +226,11 @@ def _learn(work: Work, held: Held, trees: list[Tree], *, step: int, reference: E
         gap=config.gap,
         reference=reference,
     )
+    if not config.overlap:
+        return update()
+    old = ages(trees, held.engine.policy_version)
+    # In another thread, so that trees go on here; somebody who has had enough waits until it is done.
+    return await anyio.to_thread.run_sync(update) | {"age": sum(old) / len(old), "age_max": max(old)}
 
 
 async def _evaluate(work: Work, held: Held, run: RunDir, taskset: Taskset, split: str, *, step: int) -> dict[str, Any]:

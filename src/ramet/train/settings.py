@@ -94,6 +94,7 @@ class TrainConfig:
     steps: int = 100
     tasks: int = 8  # per step
     group: int = 8  # trees per task
+    overlap: int = 0  # steps collected while an earlier one is learnt: their weights may be so much older
     seed: int = 0
     temperature: float = 1.0
     budget: dict[str, Any] = field(default_factory=dict[str, Any])  # laid over the task's own; [least, most]: drawn
@@ -119,6 +120,9 @@ class TrainConfig:
         if self.minutes is not None:
             _check("minutes", self.minutes, least=0, included=False)
         _check("gap", self.gap, least=0, included=False)
+        _check("overlap", self.overlap, least=0)
+        if self.overlap and self.loss.kind == "plain" and self.loss.ceiling is None:
+            raise ConfigError("overlap: trees of older weights need importance weights: cispo, ppo, or a loss.ceiling")
         spec_of(self.task)
         if self.eval.task:
             spec_of(self.eval.task)
