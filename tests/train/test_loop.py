@@ -118,7 +118,7 @@ def test_killed_at_ten_random_moments_it_ends_with_the_bits_of_a_run_that_was_no
             copies.stdin.write(f"{run.path}\n")
             copies.stdin.flush()
             child = int(copies.stdout.readline())
-            time.sleep(dice.uniform(0.0, 0.2))  # collecting, learning, logging, saving
+            time.sleep(dice.uniform(0.0, 0.2 + 0.02 * kills))  # collecting, learning, logging, saving
             os.kill(child, signal.SIGKILL)
             assert copies.stdout.readline() == "ended\n"
             kills += 1
