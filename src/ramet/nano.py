@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ from ramet.errors import ConfigError
 from ramet.models import check_packages
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import LlamaForCausalLM
 
 USER, MODEL, END, PAD = "<|user|>", "<|model|>", "<|end|>", "<|pad|>"
@@ -31,8 +29,6 @@ ADD = "Last digit when adding the digits of "
 WORDS = ("\n\n", "Compute ", ADD, "..", "> ", "= ", "< ")  # pieces of text that are one token
 TOTALS = tuple(f"={digit}\n" for digit in range(10))  # so are a result at the end of its line
 NUMBERS = tuple(map(str, range(10, 100)))  # and numbers of two digits
-CIRCLES = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)  # numbers once around each
-AMPLITUDE = 0.15
 ALPHABET = ("\n", *map(chr, range(32, 127)))
 VOCABULARY = {text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *NUMBERS, *ALPHABET])}
 TEMPLATE = (
@@ -43,8 +39,8 @@ TEMPLATE = (
 
 
 def fingerprint() -> str:
-    """Changes when the tokenizer or the first weights do."""
-    return hashlib.sha256(repr((VOCABULARY, TEMPLATE, CIRCLES, AMPLITUDE)).encode()).hexdigest()[:8]
+    """Changes when the tokenizer does: a model is of no use with another."""
+    return hashlib.sha256(repr((VOCABULARY, TEMPLATE)).encode()).hexdigest()[:8]
 
 
 def nano_tokenizer_files(folder: str | Path) -> Path:
@@ -98,21 +94,7 @@ def nano_model(
     )
     with torch.random.fork_rng(devices=[]):  # nobody else's draws change
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
-    _place_numbers(model.get_input_embeddings().weight.data)
-    return model
-
-
-def _place_numbers(embeddings: Tensor) -> None:
-    """Numbers begin as points on a line and on circles, so that near ones are alike, and how far apart two are can be
-    told of pairs that were never seen together."""
-    import torch
-
-    values = torch.arange(10.0, 100.0)
-    angles = 2 * math.pi * values[:, None] / torch.tensor(CIRCLES)
-    places = torch.cat([(values[:, None] - 55) / 45, angles.sin(), angles.cos()], dim=1)[:, : embeddings.shape[1]]
-    rows = torch.tensor([VOCABULARY[number] for number in NUMBERS])
-    embeddings[rows, : places.shape[1]] += AMPLITUDE * places
+        return LlamaForCausalLM(config)
 
 
 def write_nano(

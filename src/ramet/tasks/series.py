@@ -23,7 +23,8 @@ from ramet.types import Node, Task, Verdict
 SERIES = re.compile(r"(\d{1,6})\.\.(\d{1,6})")
 LONGEST = 10_000  # terms a goal may reasonably have
 DIGIT = re.compile(r"-?\d+")
-DEEPER = 0.35  # how often a demonstrating clone delegates in its turn
+DEEPER = 0.3  # how often a demonstrating clone delegates in its turn
+LEAST = 4  # terms worth cutting
 
 
 class Series:
@@ -160,7 +161,7 @@ class Adder:
         if not self._splits(first, last, view):
             return _add_up(first, last)
         if view.turn == 0:
-            third = (last - first) // 3
+            third = (last - first + 1) // 3
             cut = Dice("cut", *self.dice_seed, view.goal).between(first + third, last - third - 1)
             return Move(asks=(Ask(goal=goal(first, cut)), Ask(goal=goal(cut + 1, last))))
         digits = [found[-1] for found in map(DIGIT.findall, view.history[0]) if found]
@@ -171,7 +172,7 @@ class Adder:
 
     def _splits(self, first: int, last: int, view: View) -> bool:
         """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
-        if not self.delegate or first == last:
+        if not self.delegate or last - first + 1 < LEAST:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(DEEPER)
 
