@@ -9,7 +9,7 @@ DONE := $(VENV)/.installed
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
 
-demo: $(DONE)    ## run a scripted tree and look at what it left behind
+demo: $(DONE)    ## train a model from nothing to delegate, and measure it (about ten minutes)
 	$(BIN)/ramet demo
 
 test: $(DONE)    ## the whole test suite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -152,7 +152,7 @@ def clock(seconds: float) -> str:
 
 
 @contextmanager
-def shown(watch: Watch, console: Console) -> Iterator[None]:
+def shown(watch: Watch, console: Console) -> Generator[None]:
     """Draw what `watch` knows until the block ends; the last picture stays."""
     with Live(get_renderable=watch.frame, console=console, refresh_per_second=FRAMES_PER_SECOND):
         yield

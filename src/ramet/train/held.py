@@ -15,6 +15,7 @@ import torch
 
 from ramet.chat import load_renderer
 from ramet.engine.local import LocalEngine
+from ramet.engine.local.setup import SMALL
 from ramet.errors import ConfigError, EngineError, StoreError, TrainError
 from ramet.models import load_model, model_folder
 from ramet.render import TokenRenderer
@@ -82,13 +83,26 @@ def hold(model: str, update: UpdateConfig, sampler: SamplerConfig, *, seed: int,
 
 
 @contextmanager
+def few_threads(learner: Learner) -> Iterator[None]:
+    """One thread for a very small model on a CPU, as in the engine: several would mostly wait for each other."""
+    core, before = learner.policy.core, torch.get_num_threads()
+    if core.device.type == "cpu" and core.num_parameters() < SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def kept(held: Held, run: RunDir, *, keep: int) -> Iterator[None]:
     """When a step cannot be done, or somebody has had enough, what was learnt and logged before it is saved.
 
     A step that was under way, or was done and not logged yet, is left to be done again from an older checkpoint.
     """
     try:
-        yield
+        with few_threads(held.learner):
+            yield
     except (KeyboardInterrupt, anyio.get_cancelled_exc_class(), ConfigError, EngineError, TrainError):
         done = held.learner.done
         if done and held.learner.whole and run.metrics()[-1:] and run.metrics()[-1]["step"] + 1 == done:
