@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ramet.commands import command, out
 from ramet.config import load
@@ -22,6 +23,7 @@ from ramet.train_commands import RECIPES, train_anew, train_on
 TASKS = ("series:eval", "series:long")
 METHODS = ("single", "clones")
 TEMPERATURE = 0.5
+AT_ONCE = 256  # trees
 WIDE = 256  # a window in which the single agent can work out everything
 
 
@@ -69,8 +71,9 @@ def _measure(
     methods: Sequence[str] = METHODS,
     window: int | None = None,
 ) -> list[Record]:
-    flags = {"engine.model": str(model), "engine.device": "cpu", "methods": list(methods), "number": number}
-    flags |= {"temperature": TEMPERATURE} | ({} if window is None else {"budget.context": window})
+    flags: dict[str, Any] = {"engine.model": str(model), "engine.device": "cpu", "methods": list(methods)}
+    flags |= {"number": number, "temperature": TEMPERATURE, "at_once": AT_ONCE}
+    flags |= {} if window is None else {"budget.context": window}
     config, found = settled(list(tasks), flags, None)
     return evaluated(config, found, into=into)[0].records
 

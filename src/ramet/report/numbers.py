@@ -200,8 +200,8 @@ def accuracy_of(records: Sequence[Record]) -> Estimate:
 
 
 def _fronts(cells: Sequence[Cell]) -> list[Cell]:
-    """An oracle is on no front: nobody can have it."""
-    real = [cell for cell in cells if not cell.oracle]
+    """An oracle is on no front: nobody can have it. Nor is what got nothing right: nobody wants it."""
+    real = [cell for cell in cells if not cell.oracle and cell.accuracy.value > 0]
     tokens = {real[i].key for i in statistics.front([(cell.generated, cell.accuracy.value) for cell in real])}
     critical = {real[i].key for i in statistics.front([(cell.critical_path, cell.accuracy.value) for cell in real])}
     return [replace(cell, front=cell.key in tokens, front_critical=cell.key in critical) for cell in cells]
