@@ -6,9 +6,9 @@ Running it again goes on where it stopped; a finished one is only read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ramet.commands import command, out
 from ramet.config import load
@@ -19,6 +19,9 @@ from ramet.evaluate.record import Record
 from ramet.models import check_packages
 from ramet.store import RunDir
 from ramet.train_commands import RECIPES, train_anew, train_on
+
+if TYPE_CHECKING:
+    from ramet.train.settings import TrainConfig
 
 TASKS = ("series:eval", "series:long")
 METHODS = ("single", "clones")
@@ -34,12 +37,14 @@ def demo(runs: Path, *, words: Sequence[str] = (), number: int = 200) -> None:
         f"A model of a third of a million parameters learns to delegate, on this CPU. Everything goes to {where}."
     )
     out.print("\n1. Shown how, then reward: digits of 2 to 32 numbers, in windows that hold about 17.", style="bold")
-    _train(runs, where, words)
+    config = _trained(runs, where, words)
     out.print("\n2. Before and after that reward, alone and with clones, on sums never seen", style="bold")
+    limits = {f"budget.{name}": limit for name, limit in config.budget.items() if name != "tokens"}
+    wide = limits | {"budget.context": WIDE}
     measured = Measured(
-        before=_measure(where / "warm", where / "before", number=number),
-        after=_measure(where, where / "after", number=number),
-        wide=_measure(where, where / "wide", number=number, tasks=TASKS[:1], methods=("single",), window=WIDE),
+        before=_measure(where / "warm", where / "before", limits, number=number),
+        after=_measure(where, where / "after", limits, number=number),
+        wide=_measure(where, where / "wide", wide, number=number, tasks=TASKS[:1], methods=("single",)),
     )
     effects = effects_of(measured)
     out.print("\n3. What came of it", style="bold")
@@ -47,34 +52,37 @@ def demo(runs: Path, *, words: Sequence[str] = (), number: int = 200) -> None:
     _say_where(where, effects)
 
 
-def _train(runs: Path, where: Path, words: Sequence[str]) -> None:
+def _trained(runs: Path, where: Path, words: Sequence[str]) -> TrainConfig:
+    """Train, or go on with it, or find that it is done."""
     check_packages("nano", "peft", "matplotlib")
     from ramet.train.settings import TrainConfig
 
     config = load(TrainConfig, file=RECIPES / "nano.toml", words=words, flags={"name": where.name})
     if not where.exists():
-        return train_anew(config, runs=runs)
+        train_anew(config, runs=runs)
+        return config
     run = RunDir.open(where)
     if run.kind != "train" or load(TrainConfig, file=where / "config.toml") != config:
         raise ConfigError(f"{where} was made with other settings: remove it, or give --runs another folder")
     if len(run.metrics()) < config.steps:
-        return train_on(where)
-    return out.print(f"{where} is there already: remove it to train again", style="dim")
+        train_on(where)
+    else:
+        out.print(f"{where} is there already: remove it to train again", style="dim")
+    return config
 
 
 def _measure(
     model: Path,
     into: Path,
+    limits: Mapping[str, Any],
     *,
     number: int,
     tasks: Sequence[str] = TASKS,
     methods: Sequence[str] = METHODS,
-    window: int | None = None,
 ) -> list[Record]:
     flags: dict[str, Any] = {"engine.model": str(model), "engine.device": "cpu", "methods": list(methods)}
     flags |= {"number": number, "temperature": TEMPERATURE, "at_once": AT_ONCE}
-    flags |= {} if window is None else {"budget.context": window}
-    config, found = settled(list(tasks), flags, None)
+    config, found = settled(list(tasks), flags | dict(limits), None)
     return evaluated(config, found, into=into)[0].records
 
 
