@@ -7,7 +7,7 @@ being too old, which would favour short trees. Groups are never torn apart: a st
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -20,7 +20,7 @@ Collect = Callable[[int], Awaitable[list[Tree]]]  # the trees of a step
 
 
 @asynccontextmanager
-async def collecting(collect: Collect, steps: range, *, ahead: int) -> AsyncIterator[Collect]:
+async def collecting(collect: Collect, steps: range, *, ahead: int) -> AsyncGenerator[Collect]:
     """A `collect` that begins with the next steps too. It has to be asked for one step after the other."""
     if not ahead:
         yield collect
