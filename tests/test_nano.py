@@ -68,8 +68,8 @@ def test_what_comes_back_follows_the_end_of_the_turn(renderer: TokenRenderer):
 
 
 def test_a_number_of_two_digits_is_one_token(renderer: TokenRenderer):
-    said = renderer.tokenizer.encode("13..28\n13=4\n100", control=False)
-    assert tuple(said) == ids("13", "..", "28", "\n", "13", "=4\n", "10", "0")
+    said = renderer.tokenizer.encode("13..28\n13:4=4\n100", control=False)
+    assert tuple(said) == ids("13", "..", "28", "\n", "13", ":4", "=4\n", "10", "0")
 
 
 def test_signs_at_the_beginning_of_a_line_are_one_token_and_a_result_with_its_end_is_another(renderer: TokenRenderer):

@@ -27,10 +27,13 @@ CONTROL = (PAD, END, USER, MODEL)
 UNKNOWN = "\ufffd"  # what is not in the alphabet reads as this
 ADD = "Last digit when adding the digits of "
 WORDS = ("\n\n", "Compute ", ADD, "..", "> ", "= ", "< ")  # pieces of text that are one token
-TOTALS = tuple(f"={digit}\n" for digit in range(10))  # so are a result at the end of its line
+TOTALS = tuple(f"={digit}\n" for digit in range(10))  # so are a result at the end of its line,
+PARTS = tuple(f":{digit}" for digit in range(10))  # a digit behind a colon,
 NUMBERS = tuple(map(str, range(10, 100)))  # and numbers of two digits
 ALPHABET = ("\n", *map(chr, range(32, 127)))
-VOCABULARY = {text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *NUMBERS, *ALPHABET])}
+VOCABULARY = {
+    text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *PARTS, *NUMBERS, *ALPHABET])
+}
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'assistant' %}" + MODEL + "{{ m.content }}" + END + "{% else %}"
     "{% if m.role != 'system' and (loop.first or loop.previtem.role == 'system') %}" + USER + "{% endif %}"
@@ -50,7 +53,7 @@ def nano_tokenizer_files(folder: str | Path) -> Path:
     except ImportError:
         raise ConfigError("a tokenizer needs its package: pip install 'ramet[hf]'") from None
     inner = Tokenizer(models.WordLevel(VOCABULARY, unk_token=UNKNOWN))
-    pieces = "|".join([*map(re.escape, WORDS), r"=[0-9]\n", r"[1-9][0-9]", r"[\s\S]"])
+    pieces = "|".join([*map(re.escape, WORDS), r"=[0-9]\n", r":[0-9]", r"[1-9][0-9]", r"[\s\S]"])
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(pieces), behavior="isolated")
     inner.decoder = decoders.Fuse()
     inner.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL])

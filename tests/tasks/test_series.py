@@ -100,7 +100,7 @@ def test_what_a_refused_clone_would_have_done_is_done_by_its_parent():
     adder = Adder(delegate=True, dice_seed=("x",))
     move = adder.move(View(goal=goal(13, 16), depth=0, history=(("no", "5"),)))
     assert move.answer == "2"
-    assert move.thought == "13=4\n14=9\n15=5\n16=2"
+    assert move.thought == "13:4=4\n14:5=9\n15:6=5\n16:7=2"
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,6 @@ class Adder:
 
 
 def _add_up(first: int, last: int) -> Move:
-    """Every number with the last digit of the sum so far."""
-    lines = [f"{number}={last_digit(first, number)}" for number in range(first, last + 1)]
+    """Every number with its own digits added up, then everything so far: last digits of both."""
+    lines = [f"{number}:{last_digit(number, number)}={last_digit(first, number)}" for number in range(first, last + 1)]
     return Move(thought="\n".join(lines), answer=str(last_digit(first, last)))
