@@ -8,6 +8,7 @@ import os
 # here and in every process that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +18,9 @@ import pytest
 import trio.testing
 
 T = TypeVar("T")
+
+# A shell that starts this in the background has Ctrl-C ignored, and children inherit that: interrupts would never end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
