@@ -28,6 +28,7 @@ from ramet.types import Completion, Meter, Prompt
 
 SMALLEST_CHUNK = 64
 IDLE_S = 1.0  # after this long without work the thread ends; the next request starts another
+RESTLESS_S = 20.0  # after which an event loop that has not come to rest is not waited for
 
 
 class LocalEngine:
@@ -236,6 +237,7 @@ class LocalEngine:
         with self._changed:
             request.cancelled = True
             self._waiters.pop(request, None)
+            self._changed.notify_all()  # the thread may be waiting for everybody, and this was somebody
 
     # The thread.
 
@@ -294,7 +296,8 @@ class LocalEngine:
         for loop in loops:
             if not loop.when_quiet(lambda loop=loop: arrived(loop)):
                 self._forget(loop)
-        self._changed.wait_for(lambda: self._over or self._holds or quiet >= loops & self._loops())
+        # An event loop that is cancelling somebody never rests, and what it waits for may be us.
+        self._changed.wait_for(lambda: self._over or self._holds or quiet >= loops & self._loops(), timeout=RESTLESS_S)
         return not (self._over or self._holds or self._inbox)
 
     def _loops(self) -> set[Loop]:
