@@ -69,7 +69,7 @@ def test_every_knob_is_read_by_what_trains() -> None:
     [
         ("steps=0", "steps is a number from 1 up; got 0"),
         ("temperature=0", "temperature is a number above 0; got 0"),
-        ("task=arithmetic", "'arithmetic' is not a taskset and its split: write NAME:SPLIT, like craft:easy"),
+        ("task=arithmetic", "'arithmetic' is not a taskset and its split: write NAME:SPLIT, like craft:hard"),
         ("eval.task=a:b/3", "'a:b/3' is not a taskset and its split"),
         ("budget.tokns=3", "unknown setting 'budget.tokns': did you mean budget.tokens?"),
         ("budget.tokens=[9, 3]", "budget.tokens: the lower bound comes first; got [9, 3]"),

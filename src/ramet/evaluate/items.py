@@ -12,7 +12,7 @@ from typing import Any
 
 from ramet.errors import ConfigError
 from ramet.interfaces import Sized, Taskset
-from ramet.tasks import check_split, load, taskset_class
+from ramet.tasks import check_split, load, spec_of, taskset_class
 from ramet.types import Task
 
 MOST_BUCKETS = 8
@@ -42,18 +42,6 @@ class Item:
     size: float | None
     bucket: str = ""
     beyond: bool = False
-
-
-def spec_of(text: str) -> tuple[str, str]:
-    """Taskset and split.
-
-    Example:
-        spec_of("craft:hard")  # ("craft", "hard")
-    """
-    name, _, split = text.partition(":")
-    if not name or not split or "/" in split:
-        raise ConfigError(f"{text!r} is not a taskset and its split: write NAME:SPLIT, like craft:hard")
-    return name, split
 
 
 def tasksets_of(

@@ -14,11 +14,11 @@ from typing import Any, cast
 
 from ramet.config import EngineConfig
 from ramet.errors import ConfigError, StoreError
-from ramet.evaluate.items import Trained, spec_of
+from ramet.evaluate.items import Trained
 from ramet.interfaces import Sized
 from ramet.models import check_packages, model_folder
 from ramet.store import RunDir
-from ramet.tasks import load
+from ramet.tasks import load, spec_of
 
 TRAINED = ("train", "warmstart")
 STATE = "learner.safetensors"  # of a checkpoint: the optimiser's, not the model's

@@ -10,8 +10,9 @@ from typing import Any
 from ramet.budget import Budget
 from ramet.config import EngineConfig, JudgeConfig, build
 from ramet.errors import ConfigError
-from ramet.evaluate.items import Trained, spec_of
+from ramet.evaluate.items import Trained
 from ramet.evaluate.methods import methods_of, tree_budget
+from ramet.tasks import spec_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,18 @@ def find(spec: str, options: Mapping[str, Any]) -> tuple[Taskset, Task]:
     return taskset, taskset.task(check_split(taskset, split), int(index))
 
 
+def spec_of(text: str) -> tuple[str, str]:
+    """Taskset and split.
+
+    Example:
+        spec_of("craft:hard")  # ("craft", "hard")
+    """
+    name, _, split = text.partition(":")
+    if not name or not split or "/" in split:
+        raise ConfigError(f"{text!r} is not a taskset and its split: write NAME:SPLIT, like craft:hard")
+    return name, split
+
+
 def check_split(taskset: Taskset, split: str) -> str:
     """The split, if the taskset has it."""
     if split not in taskset.splits:

@@ -30,7 +30,7 @@ from ramet.errors import ConfigError, TrainError
 from ramet.interfaces import Taskset
 from ramet.models import load_model, model_folder
 from ramet.store import RunDir
-from ramet.tasks import check_split
+from ramet.tasks import check_split, spec_of
 from ramet.tasks import load as load_taskset
 from ramet.train.ahead import ages, collecting
 from ramet.train.checkpoint import folder_at, latest, save
@@ -41,7 +41,7 @@ from ramet.train.held import Held, Started, Tell, found_again, free_memory, hold
 from ramet.train.learn import facts_of, learn
 from ramet.train.policy import prepare
 from ramet.train.rows import Row
-from ramet.train.settings import TrainConfig, WarmConfig, spec_of, warm_of
+from ramet.train.settings import TrainConfig, WarmConfig, warm_of
 from ramet.train.track import check_trackers
 from ramet.train.warmstart import check_source, resume_warmstart, warmstart
 from ramet.types import Node, Task, Tree, Verdict

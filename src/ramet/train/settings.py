@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ramet.budget import Budget
 from ramet.config import build
 from ramet.errors import ConfigError
+from ramet.tasks import spec_of
 from ramet.train.losses import Loss
 
 
@@ -181,18 +182,6 @@ def warm_of(config: TrainConfig) -> WarmConfig | None:
     shared = {name: getattr(config, name) for name in SHARED}
     warm = build(WarmConfig, shared | config.warm, inside="warm.")
     return replace(warm, name="warm", model=config.model, seed=config.seed, sampler=config.sampler)
-
-
-def spec_of(task: str) -> tuple[str, str]:
-    """Taskset and split.
-
-    Example:
-        spec_of("craft:easy")  # ("craft", "easy")
-    """
-    name, _, split = task.partition(":")
-    if not name or not split or "/" in split:
-        raise ConfigError(f"{task!r} is not a taskset and its split: write NAME:SPLIT, like craft:easy")
-    return name, split
 
 
 Bounds = Mapping[str, tuple[Any, Any]]  # of limits, least and most

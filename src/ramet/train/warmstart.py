@@ -25,7 +25,7 @@ from ramet.interfaces import Taskset
 from ramet.render import TokenRenderer
 from ramet.rollout import demonstrate
 from ramet.store import RunDir, read_trees
-from ramet.tasks import check_split
+from ramet.tasks import check_split, spec_of
 from ramet.tasks import load as load_taskset
 from ramet.train.checkpoint import latest, save
 from ramet.train.collect import drawn_budget, seed_of
@@ -34,7 +34,7 @@ from ramet.train.learn import differentiate, facts_of
 from ramet.train.learner import shorten, step
 from ramet.train.replay import replay, speaks
 from ramet.train.rows import Row, rows_of
-from ramet.train.settings import WarmConfig, bounds_of, spec_of
+from ramet.train.settings import WarmConfig, bounds_of
 from ramet.train.track import check_trackers
 from ramet.types import Tree
 
