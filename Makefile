@@ -4,16 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 
-.PHONY: demo test check format clean help
+.PHONY: demo test test-gpu check format clean help
 
 help:            ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
 
 demo: $(DONE)    ## train a model from nothing to delegate, and measure it (about ten minutes)
 	$(BIN)/ramet demo
 
-test: $(DONE)    ## the whole test suite
+test: $(DONE)    ## the whole test suite, apart from what needs a CUDA device
 	$(BIN)/pytest -n auto --maxprocesses 4
+
+test-gpu: $(DONE)  ## what needs a CUDA device
+	$(BIN)/pytest -m gpu
 
 check: $(DONE)   ## format, lint, strict types, tests
 	$(BIN)/ruff format --check src tests

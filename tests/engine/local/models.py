@@ -9,6 +9,8 @@ from typing import Any
 import anyio
 import torch
 from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -29,7 +31,7 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
-def make(kind: str = "llama", *, seed: int = 0, **more: Any) -> PreTrainedModel:
+def make(kind: str = "llama", *, seed: int = 0, device: str = "cpu", **more: Any) -> PreTrainedModel:
     config, model, options = KINDS[kind]
     sizes: dict[str, Any] = {
         "hidden_size": 96,
@@ -45,7 +47,18 @@ def make(kind: str = "llama", *, seed: int = 0, **more: Any) -> PreTrainedModel:
     with torch.no_grad():
         for weight in made.parameters():
             weight.mul_(4) if weight.ndim == 2 else weight.add_(torch.randn_like(weight) * 0.2)
-    return made
+    return made.to(device)
+
+
+def granite(device: str = "cpu") -> PreTrainedModel:
+    """A decoder whose shape the engine does not know."""
+    torch.manual_seed(0)
+    config = GraniteConfig(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=VOCABULARY, max_position_embeddings=256, logits_scaling=0.05, attention_multiplier=0.2,
+    )  # fmt: skip
+    made: Any = GraniteForCausalLM(config).eval()
+    return made.to(device)
 
 
 def texts(count: int, *, seed: int = 1) -> list[list[int]]:
@@ -82,8 +95,9 @@ def plain_logprobs(
     model: PreTrainedModel, prompt: Sequence[int], sampled: Sequence[int], *, heat: float = 1.0
 ) -> torch.Tensor:
     """What a plain forward pass of the same ids says about every sampled token, and all the rest."""
-    logits = model(torch.tensor([[*prompt, *sampled]])).logits[0, len(prompt) - 1 : -1].float()
-    return (logits / heat).log_softmax(-1)
+    ids = torch.tensor([[*prompt, *sampled]], device=model.device)
+    logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
+    return (logits / heat).log_softmax(-1).cpu()
 
 
 def farthest(

@@ -6,11 +6,10 @@ import random
 
 import pytest
 import torch
-from transformers import GraniteConfig, GraniteForCausalLM
 
 from ramet.engine.local import LocalEngine
 from ramet.engine.local.decoder import Folded, foldable
-from tests.engine.local.models import KINDS, ask, farthest, make, plain_logprobs, texts
+from tests.engine.local.models import KINDS, ask, farthest, granite, make, plain_logprobs, texts
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -33,12 +32,7 @@ def test_greedy_tokens_are_the_likeliest_of_a_plain_forward(kind: str) -> None:
 
 
 def test_a_decoder_of_another_shape_runs_through_its_own_forward() -> None:
-    torch.manual_seed(0)
-    config = GraniteConfig(
-        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=211, max_position_embeddings=256, logits_scaling=0.05, attention_multiplier=0.2,
-    )  # fmt: skip
-    model, prompts = GraniteForCausalLM(config).eval(), texts(12)
+    model, prompts = granite(), texts(12)
     assert not foldable(model)
     with LocalEngine(model, max_batch=8, chunk=64) as engine:
         answers = ask(engine, prompts)
