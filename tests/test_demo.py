@@ -29,7 +29,7 @@ def record(
     return Record(
         method=method,
         budget=None,
-        task=f"series:eval/{task}",
+        task=f"codes:eval/{task}",
         bucket="",
         size=size,
         beyond=beyond,
@@ -53,18 +53,18 @@ def record(
 
 def model(*, blind: bool, good: bool, critical: int = 40) -> list[Record]:
     """Forty small and forty large tasks, and twenty that are beyond training, alone and with clones."""
-    small = [record(task, size=6, delegated=blind and task % 2 == 0) for task in range(40)]
+    small = [record(task, size=4, delegated=blind and task % 2 == 0) for task in range(40)]
     large = [
-        record(task, size=26, delegated=not blind or task % 2 == 0, score=float(good or task % 2), critical=critical)
+        record(task, size=24, delegated=not blind or task % 2 == 0, score=float(good or task % 2), critical=critical)
         for task in range(40, 80)
     ]
-    far = [record(task, size=66, score=float(good), beyond=True, delegated=True) for task in range(80, 100)]
-    alone = [record(task, size=66, score=0.0, beyond=True, method="single") for task in range(80, 100)]
+    far = [record(task, size=64, score=float(good), beyond=True, delegated=True) for task in range(80, 100)]
+    alone = [record(task, size=64, score=0.0, beyond=True, method="single") for task in range(80, 100)]
     return [*small, *large, *far, *alone]
 
 
 def wide(*, critical: int = 60) -> list[Record]:
-    return [record(task, size=26, method="single", critical=critical) for task in range(40, 80)]
+    return [record(task, size=24, method="single", critical=critical) for task in range(40, 80)]
 
 
 def held(measured: Measured) -> list[bool]:
@@ -75,11 +75,11 @@ def test_a_model_that_has_learnt_when_to_delegate_shows_all_four_effects():
     measured = Measured(before=model(blind=True, good=False), after=model(blind=False, good=True), wide=wide())
     assert held(measured) == [True, True, True, True]
     text = " ".join(str(effects_text(effects_of(measured))).split())
-    assert "delegated, up to 12 numbers 50% [35, 65] before, 0% [0, 9] after" in text
-    assert "delegated, 20 numbers and more 50% [35, 65] before, 100% [91, 100] after" in text
+    assert "delegated, up to 4 codes 50% [35, 65] before, 0% [0, 9] after" in text
+    assert "delegated, 16 codes and more 50% [35, 65] before, 100% [91, 100] after" in text
     assert "75% [65, 83] before, 100% [95, 100] after" in text  # 60 of 80
     assert "+25 points" in text
-    assert "66 to 66 numbers" in text
+    assert "64 codes, trained on 32 at most" in text
 
 
 def test_a_model_that_has_learnt_nothing_shows_none_of_them():
@@ -93,11 +93,11 @@ def test_less_waiting_does_not_count_where_fewer_are_right():
 
 
 def test_fewer_tokens_do_not_count_where_hardly_anything_is_right():
-    before = [record(task, size=26, score=0.0, generated=100, beyond=False) for task in range(40)]
-    after = [record(task, size=26, score=0.0, generated=10, beyond=False) for task in range(40)]
-    nothing = [record(task, size=6, score=0.0) for task in range(40, 80)]
-    alone = [record(task, size=26, method="single") for task in range(40)]
-    far = [record(task, size=66, score=0.0, beyond=True, method=how) for task in (1, 2) for how in ("single", "clones")]
+    before = [record(task, size=24, score=0.0, generated=100, beyond=False) for task in range(40)]
+    after = [record(task, size=24, score=0.0, generated=10, beyond=False) for task in range(40)]
+    nothing = [record(task, size=4, score=0.0) for task in range(40, 80)]
+    alone = [record(task, size=24, method="single") for task in range(40)]
+    far = [record(task, size=64, score=0.0, beyond=True, method=how) for task in (1, 2) for how in ("single", "clones")]
     measured = Measured(before=[*before, *nothing, *far], after=[*after, *nothing, *far], wide=alone)
     assert held(measured)[1] is False
 

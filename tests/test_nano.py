@@ -67,9 +67,10 @@ def test_what_comes_back_follows_the_end_of_the_turn(renderer: TokenRenderer):
     assert renderer.decode(ended.token_ids) == "> 1"
 
 
-def test_a_number_of_two_digits_is_one_token(renderer: TokenRenderer):
-    said = renderer.tokenizer.encode("13..28\n13:4=4\n100", control=False)
-    assert tuple(said) == ids("13", "..", "28", "\n", "13", ":4", "=4\n", "10", "0")
+def test_four_places_of_a_code_are_one_token(renderer: TokenRenderer):
+    said = renderer.tokenizer.encode("1?0??101\n32 codes\n10000101:4=4\n101", control=False)
+    lines = (("1?0?", "?101", "\n"), ("3", "2", " codes\n"), ("1000", "0101", ":4", "=4\n"), ("1", "0", "1"))
+    assert tuple(said) == tuple(one for line in lines for one in ids(*line))
 
 
 def test_signs_at_the_beginning_of_a_line_are_one_token_and_a_result_with_its_end_is_another(renderer: TokenRenderer):

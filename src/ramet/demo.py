@@ -23,9 +23,13 @@ from ramet.train_commands import RECIPES, train_anew, train_on
 if TYPE_CHECKING:
     from ramet.train.settings import TrainConfig
 
-TASKS = ("series:eval", "series:long")
+TASKS = ("codes:eval", "codes:long")
 METHODS = ("single", "clones")
-TEMPERATURE = 0.5
+TASK = """\
+Its task: in a pattern like 1?0??101 every ? is 0 or 1, so 8 codes fit. Go through them, a line each, and add up
+how long the longest run of equal digits in each is. Alone, many codes overflow its small window; or it splits the
+pattern in two (100??101 and 110??101) and asks two clones, who may do the same."""
+TEMPERATURE = 0.3
 AT_ONCE = 256  # trees
 WIDE = 256  # a window in which the single agent can work out everything
 
@@ -36,9 +40,10 @@ def demo(runs: Path, *, words: Sequence[str] = (), number: int = 200) -> None:
     out.print(
         f"A model of a third of a million parameters learns to delegate, on this CPU. Everything goes to {where}."
     )
-    out.print("\n1. Shown how, then reward: digits of 2 to 32 numbers, in windows that hold about 17.", style="bold")
+    out.print(TASK, style="dim")
+    out.print("\n1. Shown how, then reward: patterns of 2 to 32 codes, in windows that hold a dozen", style="bold")
     config = _trained(runs, where, words)
-    out.print("\n2. Before and after that reward, alone and with clones, on sums never seen", style="bold")
+    out.print("\n2. Before and after that reward, alone and with clones, on patterns never seen", style="bold")
     limits = {f"budget.{name}": limit for name, limit in config.budget.items() if name != "tokens"}
     wide = limits | {"budget.context": WIDE}
     measured = Measured(
@@ -95,4 +100,4 @@ def _say_where(where: Path, effects: Sequence[Effect]) -> None:
     if failed:
         out.print(f"Did not come out this time: {', '.join(failed)}.", style="yellow")
     out.print(f"\nThe page with all of it: {page}")
-    out.print(f"One of the trees: {command()} show {where / 'after'} --tree clones.own.series:long/0.0", style="dim")
+    out.print(f"One of the trees: {command()} show {where / 'after'} --tree clones.own.codes:long/0.0", style="dim")

@@ -11,7 +11,7 @@ from ramet.errors import ConfigError
 from ramet.evaluate.record import Record
 from ramet.evaluate.statistics import Difference, Estimate, difference, mean, rate
 
-SMALL, LARGE = 12, 20  # terms: up to, and from; between them lies what just fits into a window
+SMALL, LARGE = 4, 16  # codes: up to, and from; between them lies what just fits into a window
 GAIN, CHEAPER = 0.15, 0.25  # accuracy, or tokens, by which learning has to pay
 APART = 0.5  # in how often it delegates, of large ones and of small ones
 MEANT = 0.5  # accuracy below which nothing else is worth saying
@@ -50,8 +50,8 @@ def _when_it_pays(measured: Measured) -> Effect:
         name="when to delegate",
         claim="shown how, it delegates blindly; by reward it learns when that pays",
         lines=(
-            (f"delegated, up to {SMALL} numbers", _change(small, small_after)),
-            (f"delegated, {LARGE} numbers and more", _change(large, large_after)),
+            (f"delegated, up to {SMALL} codes", _change(small, small_after)),
+            (f"delegated, {LARGE} codes and more", _change(large, large_after)),
         ),
         holds=apart > APART and apart > 2 * blind,
     )
@@ -84,10 +84,10 @@ def _learning(measured: Measured) -> Effect:
 def _longer(measured: Measured) -> Effect:
     beyond = [one for one in measured.after if one.beyond]
     clones, single = (_right([one for one in beyond if one.method == method]) for method in ("clones", "single"))
-    sizes = f"{min(map(_size, beyond)):.0f} to {max(map(_size, beyond)):.0f}"
+    codes = f"{min(map(_size, beyond)):.0f}"
     return Effect(
         name="twice as long",
-        claim=f"{sizes} numbers, trained on 32 at most: clones reach 80 %, alone stays under 30 %",
+        claim=f"{codes} codes, trained on 32 at most: clones reach 80 %, alone stays under 30 %",
         lines=(("right, with clones", _shown(clones)), ("right, alone in that window", _shown(single))),
         holds=clones.value >= REACHED and single.value < STAYS,
     )
@@ -100,7 +100,7 @@ def _faster(measured: Measured) -> Effect:
     path = _difference(clones, alone, _critical)
     return Effect(
         name="less waiting",
-        claim=f"{LARGE} numbers and more: as often right as alone in a wide window, in fewer tokens one after another",
+        claim=f"{LARGE} codes and more: as often right as alone in a wide window, in fewer tokens one after another",
         lines=(
             ("critical path, with clones", _tokens(clones)),
             ("critical path, alone", _tokens(alone)),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 USER, MODEL, END, PAD = "<|user|>", "<|model|>", "<|end|>", "<|pad|>"
 CONTROL = (PAD, END, USER, MODEL)
 UNKNOWN = "\ufffd"  # what is not in the alphabet reads as this
-ADD = "Last digit when adding the digits of "
-WORDS = ("\n\n", "Compute ", ADD, "..", "> ", "= ", "< ")  # pieces of text that are one token
+ASKED, LAST = "Add longest runs of ", " (last digit)"
+WORDS = ("\n\n", "Compute ", ASKED, LAST, " codes\n", "> ", "= ", "< ")  # pieces of text that are one token
 TOTALS = tuple(f"={digit}\n" for digit in range(10))  # so are a result at the end of its line,
 PARTS = tuple(f":{digit}" for digit in range(10))  # a digit behind a colon,
-NUMBERS = tuple(map(str, range(10, 100)))  # and numbers of two digits
+PLACES = tuple(map("".join, product("01?", repeat=4)))  # and four places of a code
 ALPHABET = ("\n", *map(chr, range(32, 127)))
 VOCABULARY = {
-    text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *PARTS, *NUMBERS, *ALPHABET])
+    text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *PARTS, *PLACES, *ALPHABET])
 }
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'assistant' %}" + MODEL + "{{ m.content }}" + END + "{% else %}"
@@ -53,7 +54,7 @@ def nano_tokenizer_files(folder: str | Path) -> Path:
     except ImportError:
         raise ConfigError("a tokenizer needs its package: pip install 'ramet[hf]'") from None
     inner = Tokenizer(models.WordLevel(VOCABULARY, unk_token=UNKNOWN))
-    pieces = "|".join([*map(re.escape, WORDS), r"=[0-9]\n", r":[0-9]", r"[1-9][0-9]", r"[\s\S]"])
+    pieces = "|".join([*map(re.escape, WORDS), r"=[0-9]\n", r":[0-9]", r"[01?]{4}", r"[\s\S]"])
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(pieces), behavior="isolated")
     inner.decoder = decoders.Fuse()
     inner.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL])

@@ -12,7 +12,8 @@ from hypothesis import given
 import ramet
 from ramet.credit import Group, group_trees
 from ramet.credit.average import leave_one_out
-from ramet.credit.rao import Rao, depth_weights, local_rewards
+from ramet.credit.rao import Rao, depth_weights, local_rewards, num_below
+from ramet.errors import ConfigError
 from ramet.rollout import play
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.types import Piece, Prompt, Task
@@ -196,3 +197,50 @@ def test_parallel_children_are_credited_by_id_whoever_ends_first(
         assert credits[tree.id, 0].reward == pytest.approx(reward)
         assert credits[tree.id, 1].reward == (first[0] == "6")
         assert credits[tree.id, 2].reward == (second[0] == "9")
+
+
+# Not in the paper: a price for clones, and comparing what was asked the same.
+
+
+def test_every_clone_below_a_node_costs_where_that_is_asked_for():
+    assert num_below({0: None, 1: 0, 2: 1, 3: 0}) == {0: 3, 1: 1, 2: 0, 3: 0}
+    tree = plant("a", [1.0, 1.0, 0.0, 1.0], [None, 0, 1, 0])
+    credits = Rao(clone_cost=0.1).credit([group(tree, plant("b", [0.0]))])
+    assert six(column(credits, "reward")) == [0.7, 0.9, 0.0, 1.0, 0.0]
+    assert six(column(credits, "baseline")) == [0.0, 0.0, 0.0, 0.0, 0.7]
+    assert column(Rao(success="sparse", clone_cost=0.1).credit([group(tree, plant("b", [0.0]))]), "reward")[0] == 0.7
+
+
+def test_a_clone_is_compared_with_those_of_other_trees_that_were_asked_the_same():
+    first = plant("a", [0.0, 1.0, 0.0], [None, 0, 0], goals=["all", "left", "right"])
+    second = plant("b", [1.0, 0.5, 1.0], [None, 0, 0], goals=["all", " left\n", "else"])
+    third = plant("c", [0.5, 0.0], [None, 0], goals=["all", "left"])
+    credits = Rao(baseline="alike", depth_weights=False).credit([group(first, second, third)])
+    assert six([credits["a", index].baseline for index in range(3)]) == [0.75, 0.25, 0.75]  # left: 0.5 and 0.0
+    assert six([credits["b", index].baseline for index in range(3)]) == [0.25, 0.5, 0.25]  # else: nobody, so the roots
+    assert six([credits["c", index].baseline for index in range(2)]) == [0.5, 0.75]
+    assert credits["a", 1].advantage == 0.75
+
+
+def test_what_a_tree_did_itself_never_moves_its_own_baseline():
+    other = plant("b", [1.0, 0.5], [None, 0], goals=["all", "left"])
+    for scores in ([1.0, 1.0, 0.0], [0.0, 0.0, 1.0]):
+        twice = plant("a", scores, [None, 0, 0], goals=["all", "left", "left"])
+        credits = Rao(baseline="alike").credit([group(twice, other)])
+        assert [credits["a", index].baseline for index in range(3)] == [1.0, 0.5, 0.5]
+
+
+def test_goals_of_other_groups_are_not_compared():
+    near, far = (
+        group(plant(one, [score, score], [None, 0], task=one, goals=["all", "left"]), plant(other, [root], task=one))
+        for one, other, score, root in (("a", "b", 1.0, 0.0), ("c", "d", 0.0, 0.5))
+    )
+    credits = Rao(baseline="alike").credit([near, far])
+    assert credits["a", 1].baseline == 0.0
+    assert credits["c", 1].baseline == 0.5
+
+
+@pytest.mark.parametrize("knob", ["bonus", "clone_cost"])
+def test_a_price_or_bonus_below_zero_is_told(knob: str):
+    with pytest.raises(ConfigError, match=f"rao.{knob} is a number from 0 up; got -1"):
+        Rao(**{knob: -1.0})  # pyright: ignore[reportArgumentType]

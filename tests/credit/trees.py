@@ -19,6 +19,7 @@ def plant(
     task: str = "sums/1",
     tokens: Sequence[int] | None = None,
     words: Sequence[str] | None = None,
+    goals: Sequence[str] | None = None,
     repairs: int = 0,
     dialect: str = "tools",
 ) -> Tree:
@@ -32,7 +33,7 @@ def plant(
             parent=parent,
             depth=0 if above is None else above.depth + 1,
             path=() if above is None else (*above.path, ordinal),
-            goal="the same goal for everybody",
+            goal=goals[index] if goals else "the same goal for everybody",
             grant=100,
             stop=Stop.ANSWERED,
             verdict=None if score is None else Verdict(score=score, how="exact"),

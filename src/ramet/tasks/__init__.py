@@ -18,7 +18,7 @@ from ramet.types import Task
 
 TASKSETS: dict[str, str] = {
     "arithmetic": "ramet.tasks.arithmetic:Arithmetic",
-    "series": "ramet.tasks.series:Series",
+    "codes": "ramet.tasks.codes:Codes",
     "craft": "ramet.tasks.craft:Craft",
     "textcraft": "ramet.tasks.textcraft:TextCraft",
     "multihop": "ramet.tasks.multihop:Multihop",

@@ -20,6 +20,7 @@ MOST_CLONES = (6, 3, 2)  # a node starts at most so many, by its depth
 ITEMS_A_CLONE = 3
 TRIES = 24
 AGAIN = 0.3  # how often a clone delegates too
+HAND_ON = 0.5  # how often every node hands on all it can: it crafts its own targets, and clones their ingredients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,7 @@ class Crafter:
         self.delegate = delegate
         self._seed = tuple(seed)
         self._attempt = 0
+        self._hands_on = False
         self._heights: dict[str, int] = {}
         self._plans: dict[tuple[str, int], Plan] = {}
         if delegate and not any(self._affords(inventory, question, attempt) for attempt in range(TRIES)):
@@ -93,6 +95,7 @@ class Crafter:
     def _affords(self, inventory: Mapping[str, int], question: str, attempt: int) -> bool:
         """Whether there is enough for this way to cut; a later attempt cuts elsewhere."""
         self._plans, self._attempt = {}, attempt
+        self._hands_on = Dice("hand on", *self._seed, attempt).chance(HAND_ON)
         return all(inventory.get(item, 0) >= number for item, number in self.base_needs(question, 0).items())
 
     def _plan(self, goal: str, depth: int) -> Plan:
@@ -107,11 +110,13 @@ class Crafter:
         """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
         if not self.delegate or depth >= len(MOST_CLONES) or len(bottom_up(self.ways, targets)) < 2:
             return False
-        return depth == 0 or Dice("deeper", *self._seed, self._attempt, goal).chance(AGAIN)
+        return depth == 0 or self._hands_on or Dice("deeper", *self._seed, self._attempt, goal).chance(AGAIN)
 
     def _parts(self, goal: str, targets: Mapping[str, int], depth: int) -> list[list[str]]:
         """Items to hand out, those of one clone together: some of what is needed from a level of the recipes."""
         dice = Dice("cut", *self._seed, self._attempt, goal)
+        if self._hands_on and (direct := self._direct(targets)):
+            return [[item] for item in direct[: MOST_CLONES[depth]]]
         top = max(self._height(item) for item in targets)
         level = dice.between(1, top if len(targets) > 1 else top - 1)
         found = self._below(targets, level)
@@ -124,6 +129,11 @@ class Crafter:
         for i, item in enumerate(chosen):
             parts[i % len(parts)].append(item)
         return parts
+
+    def _direct(self, targets: Mapping[str, int]) -> list[str]:
+        """What the recipes of the targets take and that can be crafted, each item once."""
+        takes = dict.fromkeys(one for item in targets for one in self.ways[item].takes if one in self.ways)
+        return [item for item in takes if item not in targets]
 
     def _below(self, targets: Mapping[str, int], level: int) -> list[str]:
         """Where the recipes, followed down from the targets, reach the level."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -269,3 +270,15 @@ def test_a_request_under_way_goes_on_with_the_new_weights_from_a_fresh_cache() -
     assert answer.policy_version == 0
     assert float(far[told:].max()) < CLOSE  # sampled by the weights there are now
     assert float(far[:told].max()) > 0.01  # and the beginning by those there were
+
+
+def test_engines_that_nobody_holds_any_more_do_not_disturb_the_next_one_s_graphs() -> None:
+    model, prompts = placed(), texts(6)
+    wanted = spoken(ask(engine_of(model), prompts))
+    before = gc.get_threshold()
+    gc.set_threshold(1)  # Python collects all the time, also while graphs are captured
+    try:
+        for _ in range(4):
+            assert spoken(ask(engine_of(model), prompts)) == wanted
+    finally:
+        gc.set_threshold(*before)

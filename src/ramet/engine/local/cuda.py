@@ -8,7 +8,10 @@ them meanwhile, finds who has ended, and throws away the one token such a reques
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -233,8 +236,9 @@ class Graph:
         self._compute()  # compiles what is not compiled yet, and is this step
         graph = torch.cuda.CUDAGraph()
         runner = self._runner
-        with torch.cuda.graph(
-            graph, pool=runner._graph_memory, stream=runner.stream, capture_error_mode="thread_local"
+        with (
+            _nothing_collected(),
+            torch.cuda.graph(graph, pool=runner._graph_memory, stream=runner.stream, capture_error_mode="thread_local"),
         ):
             self._compute()
         self._graph = graph
@@ -270,6 +274,18 @@ class Graph:
             logits, part["temperature"], floors, part["keys"], sums, part["sampled_slots"], self._runner.memory.last,
             self.tokens, self.logprobs, size, number, BLOCK=BLOCK, BLOCKS=triton.next_power_of_2(number),
         )  # fmt: skip
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Python lets go of unused objects whenever it likes; graphs of an engine that is gone would spoil a capture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _rung(count: int, ladder: tuple[int, ...]) -> int:
