@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from ramet.chat import HfTokenizer, load_renderer
 from ramet.errors import ConfigError
-from ramet.models import FORGOTTEN_S, load_model, smollm2_folder, write_whole
+from ramet.evaluate.model import model_of
+from ramet.models import FORGOTTEN_S, OURS, load_model, smollm2_folder, write_whole
+from ramet.train.held import settled
 
 SIZES = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -261,3 +264,11 @@ def test_smollm2_knows_the_capital_of_france(smollm2: Path) -> None:
     ids = renderer.open("You are a helpful assistant.", "What is the capital of France?").token_ids
     out = cast(Any, model).generate(torch.tensor([ids], device=model.device), max_new_tokens=16, do_sample=False)
     assert "Paris" in renderer.decode(out[0, len(ids) :].tolist())
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_folder_that_happens_to_be_called_like_a_model_of_ours_does_not_hide_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with chdir(tmp_path):
+        assert settled(name) == model_of(name).name == name
+        assert settled(f"./{name}") == model_of(f"./{name}").name == str(tmp_path / name)

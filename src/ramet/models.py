@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SMOLLM2, NANO = "smollm2", "nano"
+OURS = (SMOLLM2, NANO)  # always these, whatever folders are called so: ./nano is a folder
 DTYPES = ("bfloat16", "float16", "float32")
 FORGOTTEN_S = 24 * 3600.0  # what was written aside and not touched for so long belongs to nobody any more
 

@@ -16,7 +16,7 @@ from ramet.config import EngineConfig
 from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.items import Trained
 from ramet.interfaces import Sized
-from ramet.models import check_packages, model_folder
+from ramet.models import OURS, check_packages, model_folder
 from ramet.store import RunDir
 from ramet.tasks import load, spec_of
 
@@ -39,6 +39,8 @@ def model_of(name: str, tasks: Sequence[str] = ()) -> Model:
 
     Options of the trained taskset count where all `tasks` are of it.
     """
+    if name in OURS:
+        return Model(name=name, trained=[], settings={})
     path = Path(name)
     if (path / "meta.json").is_file():
         path = _newest(RunDir.open(path))

@@ -17,7 +17,7 @@ from ramet.chat import load_renderer
 from ramet.engine.local import LocalEngine
 from ramet.engine.local.setup import SMALL
 from ramet.errors import ConfigError, EngineError, StoreError, TrainError
-from ramet.models import load_model, model_folder
+from ramet.models import OURS, load_model, model_folder
 from ramet.render import TokenRenderer
 from ramet.store import RunDir
 from ramet.train.checkpoint import latest, load_state, save
@@ -55,7 +55,7 @@ def found_again(path: Path | str, *, kind: str) -> RunDir:
 def settled(model: str) -> str:
     """A model's folder by its full name, so that a run can go on from elsewhere; of a run, its newest checkpoint."""
     folder = Path(model)
-    return str((latest(folder) or folder).resolve()) if folder.is_dir() else model
+    return str((latest(folder) or folder).resolve()) if folder.is_dir() and model not in OURS else model
 
 
 def hold(model: str, update: UpdateConfig, sampler: SamplerConfig, *, seed: int, state: Path | None = None) -> Held:
