@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -122,13 +122,14 @@ def start(cwd: Path, server: Server) -> subprocess.Popen[str]:
     return process
 
 
-def stored(cwd: Path, **changes: Any) -> Path:
-    """A run directory with one tree of one node."""
+def stored(cwd: Path, *, ids: Sequence[str] = ("abc",), **changes: Any) -> Path:
+    """A run directory with trees of one node, one of them unless said otherwise."""
     node = ramet.Node(index=0, parent=None, depth=0, path=(), goal="Why?", grant=9, state=State.ENDED)
     for name, value in changes.items():
         setattr(node, name, value)
     run = ramet.RunDir.create(cwd, "made")
-    run.write([ramet.Tree(id="abc", task=ramet.Task(question="Why?"), budget=ramet.Budget(), nodes=[node])])
+    task, budget = ramet.Task(question="Why?"), ramet.Budget()
+    run.write([ramet.Tree(id=tree, task=task, budget=budget, nodes=[node]) for tree in ids])
     return run.path
 
 
@@ -353,6 +354,20 @@ def test_control_c_leaves_the_tree_as_far_as_it_got(tmp_path: Path, server: Serv
     assert [node.stop for node in tree.nodes] == [ramet.Stop.CANCELLED]
     assert tree.usage.lost_tokens > 0
     assert "cancelled: no answer" in printed(tmp_path, "show", "runs/will-it-end")
+
+
+def test_a_tree_is_found_by_its_id_before_those_that_begin_like_it(tmp_path: Path) -> None:
+    run = stored(tmp_path, ids=["task/10", "task/1", "task/2"])
+    assert "tree task/" not in printed(tmp_path, "show", run.name, "--tree", "task/1")
+    assert printed(tmp_path, "show", run.name, "--tree", "task/").count("tree task/") == 3
+
+
+def test_of_very_many_trees_the_first_are_drawn_and_the_way_to_the_others_is_told(tmp_path: Path) -> None:
+    run = stored(tmp_path, ids=[f"task/{place}" for place in range(30)])
+    drawn = printed(tmp_path, "show", run.name)
+    assert drawn.count("tree task/") == 10
+    assert "These are the first 10. One of the others: --tree ID; all of them: " in drawn
+    assert len(json.loads(printed(tmp_path, "show", run.name, "--json"))) == 30
 
 
 def test_a_killed_run_leaves_a_directory_without_a_tree(tmp_path: Path, server: Server) -> None:

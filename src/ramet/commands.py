@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,7 @@ from ramet.tasks import TASKSETS, find
 from ramet.types import Node, Task, Tree, clean
 
 out = Console(highlight=False, soft_wrap=True, markup=False)
+DRAWN = 10  # trees one command draws; a run may hold many thousands
 
 
 def command() -> str:
@@ -121,7 +123,7 @@ async def run_and_store(
 
 def show(path: Path, *, tree_id: str | None, node: int | None, as_json: bool) -> None:
     """A run's trees; with a node, everything that node was given and said."""
-    trees = [tree for tree in read_trees(path) if tree_id is None or tree.id.startswith(tree_id)]
+    trees = _trees(path, tree_id, most=None if as_json else DRAWN + 1)
     if not trees:
         if tree_id is not None:
             raise StoreError(f"{path} has no tree {tree_id!r}")
@@ -132,13 +134,29 @@ def show(path: Path, *, tree_id: str | None, node: int | None, as_json: bool) ->
         return _show_node(trees[0], node, as_json=as_json)
     if as_json:
         return print_json([tree_facts(tree) for tree in trees])
-    for tree in trees:
+    for tree in trees[:DRAWN]:
         if len(trees) > 1:
             out.print(f"tree {tree.id}", style="bold")
         out.print(summary(tree, width=out.width))
         if len(trees) > 1:
             out.print()
+    if len(trees) > DRAWN:
+        asked = shlex.join([command(), "sql", str(path), "select tree, score, tokens from trees"])
+        out.print(f"These are the first {DRAWN}. One of the others: --tree ID; all of them: {asked}", style="dim")
     return None
+
+
+def _trees(path: Path, tree_id: str | None, *, most: int | None) -> list[Tree]:
+    """Those of that id, or else those whose ids begin like it; all of them without one. No more than are wanted."""
+    found: list[Tree] = []
+    for tree in read_trees(path):
+        if tree.id == tree_id:
+            return [tree]
+        if (tree_id is None or tree.id.startswith(tree_id)) and (most is None or len(found) < most):
+            found.append(tree)
+        elif tree_id is None and len(found) == most:
+            break
+    return found
 
 
 def _show_node(tree: Tree, index: int, *, as_json: bool) -> None:
