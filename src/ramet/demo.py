@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 TASKS = ("codes:eval", "codes:long")
 METHODS = ("single", "clones")
 TASK = """\
-Its task: in a pattern like 1?0??101 every ? is 0 or 1, so 8 codes fit. Go through them, a line each, and add up
-how long the longest run of equal digits in each is. Alone, many codes overflow its small window; or it splits the
-pattern in two (100??101 and 110??101) and asks two clones, who may do the same."""
+Its task: in a pattern like 1?0??101 every ? is 0 or 1, so 8 codes fit. Go through
+them, a line each, and add up how long the longest run of equal digits in each is.
+Alone, many codes overflow its small window; or it splits the pattern in two
+(100??101 and 110??101) and asks two clones, who may do the same."""
 TEMPERATURE = 0.3
 AT_ONCE = 256  # trees
 WIDE = 256  # a window in which the single agent can work out everything
@@ -38,7 +39,7 @@ def demo(runs: Path, *, words: Sequence[str] = (), number: int = 200) -> None:
     """Train, measure, compare; `words` are settings laid over the recipe `nano`."""
     where = runs / "demo"
     out.print(
-        f"A model of a third of a million parameters learns to delegate, on this CPU. Everything goes to {where}."
+        f"A model of a third of a million parameters learns to delegate, on this CPU.\nEverything goes to {where}."
     )
     out.print(TASK, style="dim")
     out.print("\n1. Shown how, then reward: patterns of 2 to 32 codes, in windows that hold a dozen", style="bold")
