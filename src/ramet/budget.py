@@ -20,6 +20,8 @@ from types import TracebackType
 from ramet.errors import BudgetExhausted, ConfigError
 
 LARGEST = 2**62  # a run directory stores counts in 64 bits
+FINE = 1000  # parts of a share that are told apart
+MOST_KEPT = 100  # shares of a clone
 PICO = 10**12  # money is counted in trillionths of a dollar
 
 
@@ -94,6 +96,7 @@ class Budget:
     result_bytes: int = 2048  # text returned to a parent, per child
     output_bytes: int = 8192  # text shown to a node by one function call or code cell
     reserve: int | None = None  # tokens each node keeps back for its answer; None: from `tokens`
+    keep: float = 1.0  # what a node keeps, beyond its reserve, of what it lends: so many shares of a clone
     money: float | None = None  # dollars for the whole tree
     prices: Prices = field(default_factory=Prices)
 
@@ -101,7 +104,7 @@ class Budget:
         least = {"depth": 0, "result_bytes": 32, "output_bytes": 32}
         for limit in fields(self):
             value = getattr(self, limit.name)
-            if limit.name in ("seconds", "money", "prices") or value is None:
+            if limit.name in ("seconds", "money", "prices", "keep") or value is None:
                 continue
             floor = least.get(limit.name, 1)
             if isinstance(value, bool) or not isinstance(value, int) or not floor <= value < LARGEST:
@@ -110,6 +113,8 @@ class Budget:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"budget.{name} is a number above 0, or left out; got {value!r}")
+        if isinstance(self.keep, bool) or not 0 <= self.keep <= MOST_KEPT:
+            raise ConfigError(f"budget.keep is a number of shares from 0 to {MOST_KEPT}; got {self.keep!r}")
         if self.money is not None and self.prices.worst(prompt=1, generated=1) == 0:
             raise ConfigError("budget.money needs prices: set prices.prompt and prices.generated")
 
@@ -238,14 +243,15 @@ class Ledger:
             self.money -= money
 
 
-def shares(lendable: int, asked: Sequence[int | None], *, least: int) -> list[int]:
+def shares(lendable: int, asked: Sequence[int | None], *, least: int, keep: float = 1.0) -> list[int]:
     """Split `lendable` tokens over children: what each asked for, clipped; equal shares where nothing was asked.
 
-    The parent counts as one more sharer while that leaves everybody `least`. A share below `least` is 0: refused.
+    The parent counts as `keep` more sharers while that leaves everybody `least`. A share below `least` is 0: refused.
     When not all can have `least`, the first ones get it: a few children that can answer beat many that cannot.
 
     Example:
         shares(900, [None, None], least=100)      # [300, 300]
+        shares(900, [None, None], least=100, keep=0.25)  # [400, 400]
         shares(900, [600, 600], least=100)        # [450, 450]
         shares(900, [5000, None], least=100)      # [800, 100]
         shares(250, [None] * 4, least=100)        # [125, 125, 0, 0]
@@ -258,7 +264,7 @@ def shares(lendable: int, asked: Sequence[int | None], *, least: int) -> list[in
         # A child that names a huge number cannot starve its siblings.
         for_named = max(0, min(total, lendable - unnamed * least))
         rest = lendable - for_named
-        equal = rest // (unnamed + 1)
+        equal = rest * FINE // (unnamed * FINE + round(keep * FINE)) if unnamed else 0
         if unnamed and equal < least:
             equal = rest // unnamed
         for i in wanting:

@@ -73,6 +73,7 @@ TIGHT = st.builds(
     context=st.sampled_from([6000, 1500, 900]),
     result_bytes=st.sampled_from([32, 200, 2048]),
     reserve=st.sampled_from([20, None, 1, 200]),
+    keep=st.sampled_from([1.0, 0.25, 0.0, 7.5]),
     money=st.sampled_from([None, None, 1.0, 0.05, 0.005]),
     prices=st.just(ramet.Prices(prompt=1.0, cached=0.5, generated=10.0)),
 )
@@ -88,6 +89,7 @@ WIDE = st.builds(
     turns=st.integers(2, 5),
     context=st.sampled_from([6000, 1500]),
     reserve=st.sampled_from([8, 40]),
+    keep=st.sampled_from([1.0, 0.0]),
     money=st.sampled_from([None, None, 1.0, 0.1]),
     prices=st.just(ramet.Prices(prompt=1.0, cached=0.5, generated=10.0)),
 )

@@ -68,7 +68,8 @@ def admit(parent: NodeRun, requests: Sequence[Request], *, beside: int = 0) -> l
     wanted = [plan for plan in plans if isinstance(plan, Plan)]
     budget = parent.tree.budget
     lendable = parent.ledger.tokens - budget.answer_tokens
-    granted = iter(shares(lendable, [plan.tokens for plan in wanted], least=budget.smallest_grant))
+    asked = [plan.tokens for plan in wanted]
+    granted = iter(shares(lendable, asked, least=budget.smallest_grant, keep=budget.keep))
     decided: list[Plan | Refusal] = []
     tokens: list[int] = []
     for plan in plans:
