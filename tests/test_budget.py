@@ -88,7 +88,7 @@ def test_a_parent_keeps_as_many_shares_as_it_was_told_to():
 
 @pytest.mark.parametrize("keep", [-0.1, 101.0, float("nan"), True])
 def test_shares_that_make_no_sense_are_told(keep: float):
-    with pytest.raises(ConfigError, match="budget.keep is a number of shares from 0 to 100"):
+    with pytest.raises(ConfigError, match=r"budget\.keep is a number of shares from 0 to 100"):
         Budget(keep=keep)
 
 
