@@ -37,7 +37,7 @@ class Codes:
     """`places` is how long a code is, `unknown` (least, most) how many of them are a `?`: each doubles the codes."""
 
     name = "codes"
-    about = "add up longest runs of all codes that fit a pattern; every part is checked"
+    about = "add up longest runs of all codes that fit a pattern"
     splits: Mapping[str, str] = {
         "train": "without end",
         "eval": "never in train, except as a part of something longer",
