@@ -127,8 +127,8 @@ def test_how_many_codes_there_are_is_said_before_it_is_decided_what_to_do():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"unknown": [1, 8]}, "places is from 9, one more than unknown, to 20; got 8"),
-        ({"places": 40}, "places is from 6, one more than unknown, to 20; got 40"),
+        ({"unknown": [1, 8]}, "places is from 9, one more than unknown, to 16; got 8"),
+        ({"places": 40}, "places is from 6, one more than unknown, to 16; got 40"),
         ({"unknown": [5, 2]}, "unknown is a range from 0 up"),
     ],
 )

@@ -52,23 +52,23 @@ class Rao:
     def credit(self, groups: Sequence[Group]) -> Credits:
         check(groups, least=1 if self.baseline == "none" else 2)
         weights = self._weights([tree for group in groups for tree in group.trees])
+        return settle(groups, {key: one for group in groups for key, one in self._group(group, weights).items()})
+
+    def _group(self, group: Group, weights: Mapping[int, float]) -> dict[Key, Credit]:
+        rewards = [self._rewards(tree) for tree in group.trees]
+        baselines = self._baselines([reward[0] for reward in rewards])
+        alike = Alike(group.trees, rewards) if self.baseline == "alike" else None
         found: dict[Key, Credit] = {}
-        for group in groups:
-            rewards = [self._rewards(tree) for tree in group.trees]
-            baselines = self._baselines([reward[0] for reward in rewards])
-            alike = Alike(group.trees, rewards) if self.baseline == "alike" else None
-            for place, (tree, reward) in enumerate(zip(group.trees, rewards, strict=True)):
-                for node in tree.nodes:
-                    own, baseline = reward[node.index], baselines[place]
-                    if alike is not None:
-                        baseline = alike.expected(node, place, otherwise=baseline)
-                    found[tree.id, node.index] = Credit(
-                        reward=own,
-                        baseline=baseline,
-                        advantage=own - baseline,
-                        weight=weights.get(node.depth, 0.0),
-                    )
-        return settle(groups, found)
+        for place, tree in enumerate(group.trees):
+            for node in tree.nodes:
+                own, baseline = rewards[place][node.index], baselines[place]
+                if alike is not None:
+                    baseline = alike.expected(node, place, otherwise=baseline)
+                weight = weights.get(node.depth, 0.0)
+                found[tree.id, node.index] = Credit(
+                    reward=own, baseline=baseline, advantage=own - baseline, weight=weight
+                )
+        return found
 
     def _rewards(self, tree: Tree) -> dict[int, float]:
         if self.success == "sparse":

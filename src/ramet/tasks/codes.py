@@ -25,7 +25,7 @@ from ramet.tasks.oracle import Ask, Move, View
 from ramet.types import Node, Task, Verdict
 
 PATTERN = re.compile(r"(?<![01?\w])[01?]+(?![01?\w])")
-WIDEST = 20  # places: a verdict goes through all codes
+WIDEST = 16  # places: a verdict goes through all codes
 MORE = {"long": 1, "longer": 2}  # unknown places, beyond those of training
 MOST = 1000  # patterns in such a split
 DIGIT = re.compile(r"-?\d+")
