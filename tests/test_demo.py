@@ -77,6 +77,8 @@ def test_a_model_that_has_learnt_when_to_delegate_shows_all_four_effects():
     text = " ".join(str(effects_text(effects_of(measured))).split())
     assert "delegated, up to 4 codes 50% [35, 65] before, 0% [0, 9] after" in text
     assert "delegated, 16 codes and more 50% [35, 65] before, 100% [91, 100] after" in text
+    assert "by number of codes, before 4: 50%, 24: 50%" in text
+    assert "by number of codes, after 4: 0%, 24: 100%" in text
     assert "75% [65, 83] before, 100% [95, 100] after" in text  # 60 of 80
     assert "+25 points" in text
     assert "64 codes, trained on 32 at most" in text

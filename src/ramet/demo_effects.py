@@ -52,6 +52,8 @@ def _when_it_pays(measured: Measured) -> Effect:
         lines=(
             (f"delegated, up to {SMALL} codes", _change(small, small_after)),
             (f"delegated, {LARGE} codes and more", _change(large, large_after)),
+            ("by number of codes, before", _by_size(measured.before)),
+            ("by number of codes, after", _by_size(measured.after)),
         ),
         holds=apart > APART and apart > 2 * blind,
     )
@@ -62,6 +64,13 @@ def _delegated(records: Sequence[Record]) -> tuple[Estimate, Estimate]:
     trained = _trained(records)
     small, large = [one for one in trained if _size(one) <= SMALL], [one for one in trained if _size(one) >= LARGE]
     return rate(sum(one.delegated for one in small), len(small)), rate(sum(one.delegated for one in large), len(large))
+
+
+def _by_size(records: Sequence[Record]) -> str:
+    """How often it delegates at every size: what an average over several of them would hide."""
+    sizes = sorted({_size(one) for one in _trained(records)})
+    rates = {size: mean([float(one.delegated) for one in _trained(records) if _size(one) == size]) for size in sizes}
+    return ", ".join(f"{size:.0f}: {found.value:.0%}" for size, found in rates.items())
 
 
 def _learning(measured: Measured) -> Effect:

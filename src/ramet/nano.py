@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ramet.errors import ConfigError
 from ramet.models import check_packages
+from ramet.tasks.codes import ASKED, LAST
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 USER, MODEL, END, PAD = "<|user|>", "<|model|>", "<|end|>", "<|pad|>"
 CONTROL = (PAD, END, USER, MODEL)
 UNKNOWN = "\ufffd"  # what is not in the alphabet reads as this
-ASKED, LAST = "Add longest runs of ", " (last digit)"
 WORDS = ("\n\n", "Compute ", ASKED, LAST, " codes\n", "> ", "= ", "< ")  # pieces of text that are one token
 TOTALS = tuple(f"={digit}\n" for digit in range(10))  # so are a result at the end of its line,
 PARTS = tuple(f":{digit}" for digit in range(10))  # a digit behind a colon,
