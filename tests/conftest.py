@@ -32,7 +32,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The folder of a small real model; it stays in the user's cache, so that later runs find it there."""
-    from ramet.models import smollm2_folder
+    from ramet.models.folders import smollm2_folder
 
     return smollm2_folder()
 

@@ -79,17 +79,17 @@ def test_shares_worked_out_by_hand():
 
 
 def test_a_parent_keeps_as_many_shares_as_it_was_told_to():
-    assert shares(900, [None, None], least=100, keep=0.0) == [450, 450]
-    assert shares(900, [None, None], least=100, keep=0.25) == [400, 400]
-    assert shares(900, [None], least=100, keep=2.0) == [300]
-    assert shares(900, [None], least=400, keep=2.0) == [900]  # its share would leave nobody enough
-    assert shares(900, [200, None], least=100, keep=0.0) == [200, 700]
+    assert shares(900, [None, None], least=100, parent_share=0.0) == [450, 450]
+    assert shares(900, [None, None], least=100, parent_share=0.25) == [400, 400]
+    assert shares(900, [None], least=100, parent_share=2.0) == [300]
+    assert shares(900, [None], least=400, parent_share=2.0) == [900]  # its share would leave nobody enough
+    assert shares(900, [200, None], least=100, parent_share=0.0) == [200, 700]
 
 
-@pytest.mark.parametrize("keep", [-0.1, 101.0, float("nan"), True])
-def test_shares_that_make_no_sense_are_told(keep: float):
-    with pytest.raises(ConfigError, match=r"budget\.keep is a number of shares from 0 to 100"):
-        Budget(keep=keep)
+@pytest.mark.parametrize("parent_share", [-0.1, 101.0, float("nan"), True])
+def test_shares_that_make_no_sense_are_told(parent_share: float):
+    with pytest.raises(ConfigError, match=r"budget\.parent_share is a number of shares from 0 to 100"):
+        Budget(parent_share=parent_share)
 
 
 @given(
@@ -98,8 +98,8 @@ def test_shares_that_make_no_sense_are_told(keep: float):
     st.integers(1, 500),
     st.floats(0, 100),
 )
-def test_shares_never_exceed_what_can_be_lent(lendable: int, asked: list[int | None], least: int, keep: float):
-    granted = shares(lendable, asked, least=least, keep=keep)
+def test_shares_never_exceed_what_can_be_lent(lendable: int, asked: list[int | None], least: int, parent_share: float):
+    granted = shares(lendable, asked, least=least, parent_share=parent_share)
     assert sum(granted) <= max(0, lendable)
     for wanted, grant in zip(asked, granted, strict=True):
         assert grant == 0 or grant >= least

@@ -28,8 +28,8 @@ KNOBS = {
         *["device", "dtype", "max_batch", "cache_tokens", "window"],
     ],
     ramet.Budget: [
-        *["tokens", "nodes", "depth", "seconds", "children", "turns", "node_tokens", "context"],
-        *["result_bytes", "output_bytes", "reserve", "keep", "money", "prices"],
+        *["tokens", "nodes", "depth", "seconds", "children", "turns", "node_tokens", "window"],
+        *["result_bytes", "output_bytes", "reserve", "parent_share", "money", "prices"],
     ],
     ramet.Prices: ["prompt", "cached", "generated"],
 }
@@ -258,7 +258,7 @@ BUDGETS = st.builds(
     **dict.fromkeys(["tokens", "nodes", "depth", "children", "turns", "context", "result_bytes"], LIMITS),
     **dict.fromkeys(["node_tokens", "reserve"], st.none() | LIMITS),
     **dict.fromkeys(["seconds", "money"], st.none() | st.floats(1e-9, 1e18)),
-    keep=st.floats(0, 100),
+    parent_share=st.floats(0, 100),
     prices=PRICES,
 )
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(

@@ -35,10 +35,10 @@ HEAVY = [
 ]
 IMPORT = "import ramet"
 HELP = """
-import sys, ramet.cli
+import sys, ramet.cli.main
 sys.argv = ["ramet", "--help"]
 try:
-    ramet.cli.main()
+    ramet.cli.main.main()
 except SystemExit as done:
     assert done.code == 0
 """

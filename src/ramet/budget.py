@@ -92,11 +92,11 @@ class Budget:
     children: int = 8  # clones started by one call
     turns: int = 10  # completions per node, the final answer included
     node_tokens: int | None = None  # generated tokens per node
-    context: int = 8192  # window per node: prompt and generated tokens together
+    window: int = 8192  # window per node: prompt and generated tokens together
     result_bytes: int = 2048  # text returned to a parent, per child
     output_bytes: int = 8192  # text shown to a node by one function call or code cell
     reserve: int | None = None  # tokens each node keeps back for its answer; None: from `tokens`
-    keep: float = 1.0  # what a node keeps, beyond its reserve, of what it lends: so many shares of a clone
+    parent_share: float = 1.0  # what a node keeps, beyond its reserve, of what it lends: so many shares of a clone
     money: float | None = None  # dollars for the whole tree
     prices: Prices = field(default_factory=Prices)
 
@@ -104,7 +104,7 @@ class Budget:
         least = {"depth": 0, "result_bytes": 32, "output_bytes": 32}
         for limit in fields(self):
             value = getattr(self, limit.name)
-            if limit.name in ("seconds", "money", "prices", "keep") or value is None:
+            if limit.name in ("seconds", "money", "prices", "parent_share") or value is None:
                 continue
             floor = least.get(limit.name, 1)
             if isinstance(value, bool) or not isinstance(value, int) or not floor <= value < LARGEST:
@@ -113,8 +113,8 @@ class Budget:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"budget.{name} is a number above 0, or left out; got {value!r}")
-        if isinstance(self.keep, bool) or not 0 <= self.keep <= MOST_KEPT:
-            raise ConfigError(f"budget.keep is a number of shares from 0 to {MOST_KEPT}; got {self.keep!r}")
+        if isinstance(self.parent_share, bool) or not 0 <= self.parent_share <= MOST_KEPT:
+            raise ConfigError(f"budget.parent_share is a number of shares from 0 to {MOST_KEPT}; got {self.parent_share!r}")
         if self.money is not None and self.prices.worst(prompt=1, generated=1) == 0:
             raise ConfigError("budget.money needs prices: set prices.prompt and prices.generated")
 
@@ -243,15 +243,15 @@ class Ledger:
             self.money -= money
 
 
-def shares(lendable: int, asked: Sequence[int | None], *, least: int, keep: float = 1.0) -> list[int]:
+def shares(lendable: int, asked: Sequence[int | None], *, least: int, parent_share: float = 1.0) -> list[int]:
     """Split `lendable` tokens over children: what each asked for, clipped; equal shares where nothing was asked.
 
-    The parent counts as `keep` more sharers while that leaves everybody `least`. A share below `least` is 0: refused.
+    The parent counts as `parent_share` more sharers while that leaves everybody `least`. A share below `least` is 0: refused.
     When not all can have `least`, the first ones get it: a few children that can answer beat many that cannot.
 
     Example:
         shares(900, [None, None], least=100)      # [300, 300]
-        shares(900, [None, None], least=100, keep=0.25)  # [400, 400]
+        shares(900, [None, None], least=100, parent_share=0.25)  # [400, 400]
         shares(900, [600, 600], least=100)        # [450, 450]
         shares(900, [5000, None], least=100)      # [800, 100]
         shares(250, [None] * 4, least=100)        # [125, 125, 0, 0]
@@ -264,7 +264,7 @@ def shares(lendable: int, asked: Sequence[int | None], *, least: int, keep: floa
         # A child that names a huge number cannot starve its siblings.
         for_named = max(0, min(total, lendable - unnamed * least))
         rest = lendable - for_named
-        equal = rest * FINE // (unnamed * FINE + round(keep * FINE)) if unnamed else 0
+        equal = rest * FINE // (unnamed * FINE + round(parent_share * FINE)) if unnamed else 0
         if unnamed and equal < least:
             equal = rest // unnamed
         for i in wanting:

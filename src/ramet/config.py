@@ -76,8 +76,7 @@ class RunConfig:
     """One tree on one question, or on one task of a taskset."""
 
     question: str = ""  # or NAME:SPLIT/INDEX, like craft:hard/17
-    data: str | None = None  # folder with task files
-    task: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the taskset
+    taskset: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the taskset
     dialect: str = "tools"
     temperature: float = 0.7
     seed: int | None = None

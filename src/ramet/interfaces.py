@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from ramet.budget import Budget
-from ramet.render import Renderer
+from ramet.tokens.render import Renderer
 from ramet.types import Completion, Meter, Node, Prompt, Refusal, Stop, Task, Verdict
 
 if TYPE_CHECKING:

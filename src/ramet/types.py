@@ -109,7 +109,7 @@ class Stop(StrEnum):
     ANSWERED = "answered"  # it said it was done
     BUDGET = "budget"  # tokens or money ran out; the answer, if any, came from the reserve
     TURNS = "turns"
-    CONTEXT = "context"  # its window was full
+    WINDOW = "window"  # its window was full
     DEADLINE = "deadline"
     CANCELLED = "cancelled"  # the whole run was cancelled from outside
     ERROR = "error"  # the engine failed
@@ -139,7 +139,7 @@ class Usage:
     calls: int = 0
     cost: int = 0  # trillionths of a dollar, `Prices` applied
     critical_path_tokens: int = 0  # generated tokens on the longest chain of dependent work
-    peak_context: int = 0  # most tokens in one window
+    peak_window: int = 0  # most tokens in one window
 
     @property
     def dollars(self) -> float:
@@ -243,7 +243,7 @@ class Tree:
             total.cached_tokens += used.cached_tokens
             total.calls += used.calls
             total.cost += used.cost
-            total.peak_context = max(total.peak_context, used.peak_context)
+            total.peak_window = max(total.peak_window, used.peak_window)
         total.critical_path_tokens = self.root.usage.critical_path_tokens if self.nodes else 0
         return total
 
@@ -255,6 +255,6 @@ class Tree:
         return (node for node in self.nodes if node.parent == index)
 
     def __str__(self) -> str:
-        from ramet.view import draw
+        from ramet.draw import draw
 
         return draw(self)

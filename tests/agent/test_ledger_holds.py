@@ -70,10 +70,10 @@ TIGHT = st.builds(
     children=st.sampled_from([8, 4, 2, 1]),
     turns=st.sampled_from([6, 3, 2, 1]),
     node_tokens=st.sampled_from([None, None, 800, 60, 1]),
-    context=st.sampled_from([6000, 1500, 900]),
+    window=st.sampled_from([6000, 1500, 900]),
     result_bytes=st.sampled_from([32, 200, 2048]),
     reserve=st.sampled_from([20, None, 1, 200]),
-    keep=st.sampled_from([1.0, 0.25, 0.0, 7.5]),
+    parent_share=st.sampled_from([1.0, 0.25, 0.0, 7.5]),
     money=st.sampled_from([None, None, 1.0, 0.05, 0.005]),
     prices=st.just(ramet.Prices(prompt=1.0, cached=0.5, generated=10.0)),
 )
@@ -87,9 +87,9 @@ WIDE = st.builds(
     seconds=st.sampled_from([None, None, 100, 10]),
     children=st.integers(2, 8),
     turns=st.integers(2, 5),
-    context=st.sampled_from([6000, 1500]),
+    window=st.sampled_from([6000, 1500]),
     reserve=st.sampled_from([8, 40]),
-    keep=st.sampled_from([1.0, 0.0]),
+    parent_share=st.sampled_from([1.0, 0.0]),
     money=st.sampled_from([None, None, 1.0, 0.1]),
     prices=st.just(ramet.Prices(prompt=1.0, cached=0.5, generated=10.0)),
 )
@@ -100,8 +100,8 @@ def check_node(node: Node, budget: ramet.Budget) -> None:
     assert node.stop is not None
     assert node.state is State.ENDED
     assert len(node.turns) <= budget.turns
-    assert node.usage.peak_context <= budget.context
-    assert len(node.token_ids) <= budget.context
+    assert node.usage.peak_window <= budget.window
+    assert len(node.token_ids) <= budget.window
     assert node.usage.tokens + node.usage.lost_tokens <= node.grant
     if budget.node_tokens is not None:
         assert node.usage.tokens <= budget.node_tokens
@@ -161,7 +161,7 @@ def test_no_policy_fault_deadline_or_cancellation_overspends(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), budget=BUDGETS)
-@example(seed=0, budget=ramet.Budget(tokens=2000, context=900))
+@example(seed=0, budget=ramet.Budget(tokens=2000, window=900))
 def test_text_only_servers_are_held_to_the_same_budget(seed: int, budget: ramet.Budget):
     """Their prompts are bounded from above until the server counts them."""
     engine = ramet.ScriptedEngine(wild_policy(seed), token_ids=False)
@@ -178,7 +178,7 @@ def test_text_only_servers_are_held_to_the_same_budget(seed: int, budget: ramet.
     used = run.tree.usage
     assert used.tokens == engine.generated
     assert used.tokens + used.lost_tokens <= budget.tokens
-    assert all(node.usage.peak_context <= budget.context for node in run.tree.nodes)
+    assert all(node.usage.peak_window <= budget.window for node in run.tree.nodes)
     assert run.ledger.open == 0
 
 

@@ -98,6 +98,6 @@ def test_five_thousand_nodes_are_open_in_one_process():
         return Reply(text=delegate(*map(str, range(4999))) if prompt.turn == 0 else "Answer: all")
 
     engine = ramet.ScriptedEngine(script)
-    budget = ramet.Budget(tokens=5_000_000, nodes=5000, depth=1, children=5000, context=2_000_000, reserve=8)
+    budget = ramet.Budget(tokens=5_000_000, nodes=5000, depth=1, children=5000, window=2_000_000, reserve=8)
     tree = in_virtual_time(TreeRun("root", engine=engine, budget=budget).run)
     assert (engine.most_running, len(tree.nodes), tree.answer) == (4999, 5000, "all")

@@ -112,9 +112,9 @@ def test_a_full_window_is_answered_from_the_room_kept_for_it():
     def script(prompt: Prompt) -> str:
         return "Answer: full" if prompt.closing else delegate("read") if prompt.depth == 0 else f"Answer: {words(400)}"
 
-    tree = run(script, tokens=100_000, context=900, turns=50, nodes=60, depth=1, result_bytes=1000, reserve=20)
-    assert (tree.answer, tree.root.stop) == ("full", ramet.Stop.CONTEXT)
-    assert tree.root.usage.peak_context <= 900
+    tree = run(script, tokens=100_000, window=900, turns=50, nodes=60, depth=1, result_bytes=1000, reserve=20)
+    assert (tree.answer, tree.root.stop) == ("full", ramet.Stop.WINDOW)
+    assert tree.root.usage.peak_window <= 900
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
@@ -126,7 +126,7 @@ def test_the_same_holds_at_every_depth(depth: int):
             return "Answer: bottom" if prompt.closing else words(10_000)
         return delegate("down") if prompt.turn == 0 else f"Answer: {prompt.last.splitlines()[1].rpartition(' ')[2]}"
 
-    tree = run(script, tokens=20_000, context=50_000, depth=depth, reserve=30)
+    tree = run(script, tokens=20_000, window=50_000, depth=depth, reserve=30)
     assert tree.answer == "bottom"
     assert [node.stop for node in tree.nodes] == [ramet.Stop.ANSWERED] * depth + [ramet.Stop.BUDGET]
     assert "(partial, stopped by budget) bottom" in tree.nodes[-2].pieces[2].text
@@ -138,7 +138,7 @@ def test_results_that_do_not_fit_are_shortened_alike_and_none_is_lost():
             return f"Answer: {prompt.goal} {words(300)}"
         return delegate("alpha", "beta", "gamma") if prompt.turn == 0 else "Answer: ok"
 
-    tree = run(script, tokens=50_000, context=1000, depth=1, result_bytes=5000, reserve=20)
+    tree = run(script, tokens=50_000, window=1000, depth=1, result_bytes=5000, reserve=20)
     told = tree.root.pieces[2].text
     assert tree.answer == "ok"
     assert all(f"clone 1.{i}: {name}" in told for i, name in enumerate(["alpha", "beta", "gamma"], start=1))
@@ -151,7 +151,7 @@ def test_a_long_answer_is_cut_per_child_and_its_siblings_are_whole():
             return f"Answer: {words(2000)}" if prompt.goal == "long" else "Answer: short"
         return delegate("long", "short") if prompt.turn == 0 else "Answer: ok"
 
-    tree = run(script, tokens=50_000, context=20_000, depth=1, result_bytes=100)
+    tree = run(script, tokens=50_000, window=20_000, depth=1, result_bytes=100)
     lines = tree.root.pieces[2].text.splitlines()
     long = next(line for line in lines if line.startswith("clone 1.1: "))
     assert len(long.removeprefix("clone 1.1: ").encode()) <= 100

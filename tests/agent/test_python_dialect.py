@@ -7,7 +7,7 @@ import pytest
 
 import ramet
 from ramet.agent.dialects.python import cell_in
-from ramet.agent.typed import convert, parse_type
+from ramet.agent.returns import convert, parse_type
 from ramet.errors import MalformedAction
 from ramet.types import Prompt
 from tests.agent.scripts import cell, gather, words
@@ -184,7 +184,7 @@ def test_context_goes_by_key_or_by_value():
 def test_a_long_text_reaches_the_root_as_a_variable_and_not_as_prompt():
     book = "line\n" * 20_000
     task = ramet.Task(question="How many lines?", context={"book": book})
-    tree = root_says(cell("finish(len(context['book'].splitlines()))"), task=task, context=2000)
+    tree = root_says(cell("finish(len(context['book'].splitlines()))"), task=task, window=2000)
     assert tree.root.value == 20_000
     assert "- book (100,000 characters)" in tree.root.pieces[0].text
 
@@ -245,7 +245,7 @@ def test_a_partial_answer_is_given_and_marked():
             return cell("finish(5)") if prompt.closing else words(30_000)
         return cell("x = await delegate('talk')", "print(x)") if prompt.turn == 0 else cell("finish(x)")
 
-    tree = run(script, reserve=50, context=100_000)
+    tree = run(script, reserve=50, window=100_000)
     assert tree.root.value == 5
     assert "[note]\npartial, stopped by budget: talk" in told(tree)
 

@@ -185,7 +185,7 @@ def test_a_refusal_is_one_word_and_its_reason_is_on_the_turn():
 def test_texts_too_long_for_a_window_are_refused_and_cost_nothing():
     engine = ramet.ScriptedEngine(lambda prompt: "> sum up @book" if prompt.turn == 0 else "= too long")
     task = ramet.Task(question="root", context={"book": words(5000)})
-    limits = ramet.Budget(tokens=100_000, context=3000, reserve=20)
+    limits = ramet.Budget(tokens=100_000, window=3000, reserve=20)
     tree = in_virtual_time(TreeRun(task, engine=engine, budget=limits, dialect="terse").run)
     assert (len(tree.nodes), told(tree)) == (1, "< no")
     assert "hand over less" in tree.root.turns[0].refusals[0].reason

@@ -31,11 +31,11 @@ def test_a_root_that_cannot_delegate_reads_the_texts_itself(dialect: str) -> Non
 
 
 def test_texts_that_do_not_fit_the_window_are_shortened_alike() -> None:
-    given = opening(depth=0, context=300)
+    given = opening(depth=0, window=300)
     assert given.count("Born 1815.") == given.count("Born 1912.") > 5
     assert "(440 bytes in all)" in given
 
 
 def test_a_question_that_does_not_fit_is_still_refused() -> None:
     with pytest.raises(ramet.ConfigError, match="the task needs a window of"):
-        opening(depth=0, context=60)
+        opening(depth=0, window=60)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ramet
 from ramet.agent.dialects.tools import Call, parse_calls, parse_requests
 from ramet.agent.tree import TreeRun
-from ramet.agent.words import answer_in, cut
+from ramet.agent.wording import answer_in, cut
 from ramet.engine.scripted import Reply
 from ramet.errors import MalformedAction
 from ramet.types import Prompt
@@ -279,7 +279,7 @@ def test_a_child_whose_task_does_not_fit_its_window_is_refused_before_it_costs_a
     engine = ramet.ScriptedEngine(
         lambda prompt: delegate("sum it up", context=["book"]) if prompt.turn == 0 else "Answer: too long"
     )
-    run = TreeRun(task, engine=engine, budget=ramet.Budget(tokens=100_000, context=3000, reserve=20))
+    run = TreeRun(task, engine=engine, budget=ramet.Budget(tokens=100_000, window=3000, reserve=20))
     tree = in_virtual_time(run.run)
     told = tree.root.pieces[2].text
     assert (len(tree.nodes), run.ledger.nodes) == (1, 15)
@@ -413,6 +413,6 @@ def test_seeds_depend_on_the_place_in_the_tree_and_not_on_who_came_first():
 
 def test_a_question_too_long_for_the_window_is_a_clear_error_before_anything_starts():
     engine = ramet.ScriptedEngine(lambda prompt: "Answer: x")
-    with pytest.raises(ramet.ConfigError, match=r"needs a window of [\d,]+ tokens; budget.context is 1,000"):
-        in_virtual_time(TreeRun(words(3000), engine=engine, budget=ramet.Budget(context=1000)).run)
+    with pytest.raises(ramet.ConfigError, match=r"needs a window of [\d,]+ tokens; budget.window is 1,000"):
+        in_virtual_time(TreeRun(words(3000), engine=engine, budget=ramet.Budget(window=1000)).run)
     assert engine.prompts == []

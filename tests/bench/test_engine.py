@@ -23,7 +23,7 @@ from ramet.bench.engine_peers import ContinuousPeer, Done, GeneratePeer, Peer, R
 from ramet.bench.engine_report import facts_of, show
 from ramet.bench.workload import Call, Progress, Workload, flat, trees
 from ramet.errors import ConfigError, EngineError
-from ramet.models import load_model
+from ramet.models.folders import load_model
 
 FLAT = flat(batch=3, prompt=5, new=4)
 TREE = trees(count=1, system=20, longest=16)

@@ -14,8 +14,8 @@ from ramet.credit import Group, group_trees
 from ramet.credit.average import leave_one_out
 from ramet.credit.rao import Rao, depth_weights, local_rewards, num_below
 from ramet.errors import ConfigError
-from ramet.rollout import play
 from ramet.tasks.arithmetic import Arithmetic
+from ramet.tasks.play import play
 from ramet.types import Piece, Prompt, Task
 from tests.agent.scripts import delegate
 from tests.conftest import in_virtual_time
@@ -215,7 +215,7 @@ def test_a_clone_is_compared_with_those_of_other_trees_that_were_asked_the_same(
     first = plant("a", [0.0, 1.0, 0.0], [None, 0, 0], goals=["all", "left", "right"])
     second = plant("b", [1.0, 0.5, 1.0], [None, 0, 0], goals=["all", " left\n", "else"])
     third = plant("c", [0.5, 0.0], [None, 0], goals=["all", "left"])
-    credits = Rao(baseline="alike", depth_weights=False).credit([group(first, second, third)])
+    credits = Rao(baseline="same_goal", depth_weights=False).credit([group(first, second, third)])
     assert six([credits["a", index].baseline for index in range(3)]) == [0.75, 0.25, 0.75]  # left: 0.5 and 0.0
     assert six([credits["b", index].baseline for index in range(3)]) == [0.25, 0.5, 0.25]  # else: nobody, so the roots
     assert six([credits["c", index].baseline for index in range(2)]) == [0.5, 0.75]
@@ -226,7 +226,7 @@ def test_what_a_tree_did_itself_never_moves_its_own_baseline():
     other = plant("b", [1.0, 0.5], [None, 0], goals=["all", "left"])
     for scores in ([1.0, 1.0, 0.0], [0.0, 0.0, 1.0]):
         twice = plant("a", scores, [None, 0, 0], goals=["all", "left", "left"])
-        credits = Rao(baseline="alike").credit([group(twice, other)])
+        credits = Rao(baseline="same_goal").credit([group(twice, other)])
         assert [credits["a", index].baseline for index in range(3)] == [1.0, 0.5, 0.5]
 
 
@@ -235,7 +235,7 @@ def test_goals_of_other_groups_are_not_compared():
         group(plant(one, [score, score], [None, 0], task=one, goals=["all", "left"]), plant(other, [root], task=one))
         for one, other, score, root in (("a", "b", 1.0, 0.0), ("c", "d", 0.0, 0.5))
     )
-    credits = Rao(baseline="alike").credit([near, far])
+    credits = Rao(baseline="same_goal").credit([near, far])
     assert credits["a", 1].baseline == 0.0
     assert credits["c", 1].baseline == 0.5
 

@@ -24,7 +24,7 @@ rules = st.sampled_from(
         Rao(bonus=0.4),
         Rao(success="sparse", depth_weights=False),
         Rao(baseline="mean"),
-        Rao(baseline="alike", clone_cost=0.03),
+        Rao(baseline="same_goal", clone_cost=0.03),
         Selfcest(),
         Selfcest(clone_weight="ratio", clone_share=0.4, floor=0.0, length_cap=0.5),
         Selfcest(baseline="difference"),

@@ -33,7 +33,7 @@ def llama_server() -> Iterator[str]:
 def main() -> None:
     import xllamacpp
 
-    from ramet.chat import smollm2_file
+    from ramet.tokens.huggingface import smollm2_file
 
     params = xllamacpp.CommonParams()
     params.model.path = str(smollm2_file())

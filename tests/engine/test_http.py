@@ -19,7 +19,7 @@ import ramet
 from ramet import Budget, ConfigError, EngineError, HttpEngine, Message, Prices, Prompt, Stop, TreeRun
 from ramet.engine.scripted import WordTokenizer
 from ramet.errors import EngineBusy, EngineInterrupted
-from ramet.render import TokenRenderer
+from ramet.tokens.render import TokenRenderer
 from ramet.types import Completion, Meter
 from tests.conftest import in_virtual_time
 from tests.engine.faulty import (

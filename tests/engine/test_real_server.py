@@ -17,8 +17,8 @@ import pytest
 
 import ramet
 from ramet import Budget, EngineError, HttpEngine, Message, Prompt, Task, Tree
-from ramet.chat import load_renderer
-from ramet.render import Renderer, TokenRenderer
+from ramet.tokens.huggingface import load_renderer
+from ramet.tokens.render import Renderer, TokenRenderer
 from ramet.types import Completion, Meter, Piece
 from tests.engine.faulty import until
 from tests.engine.llama import SLOTS, WINDOW, llama_server
@@ -167,7 +167,7 @@ async def test_the_token_that_ends_a_turn_is_recorded_and_not_part_of_what_was_s
     [last] = tokenize(address, end)
     forced = {"grammar": 'root ::= "Answer: yes"', "logit_bias": [[last, 100]]}
     async with connected(address, tokenizer=renderer, extra=forced) as engine:
-        tree = await ramet.run("Say yes.", engine=engine, budget=Budget(tokens=100, context=WINDOW))
+        tree = await ramet.run("Say yes.", engine=engine, budget=Budget(tokens=100, window=WINDOW))
     assert tree.root.token_ids[-1] == last
     assert tree.answer == "yes"
     check_tree(tree, exact=True)
@@ -251,7 +251,7 @@ def check_tree(tree: Tree, *, exact: bool) -> None:
         assert len(node.turns) <= budget.turns
         assert node.usage.tokens == sum(turn.tokens for turn in node.turns)
         assert node.token_ids == [token for piece in node.pieces for token in piece.token_ids]
-        assert len(node.mask) == len(node.token_ids) <= budget.context
+        assert len(node.mask) == len(node.token_ids) <= budget.window
         sampled = [piece for piece in node.pieces if piece.sampled]
         assert [piece.sampled for piece in node.pieces[:2]] == [False, True]
         assert len(sampled) == len(node.turns)
@@ -274,7 +274,7 @@ async def test_a_tree_keeps_its_budget_and_its_records(
     address: str, renderer: TokenRenderer, dialect: str, exact: bool
 ):
     task = Task(question="Who was born first?", context=CONTEXT)
-    budget = Budget(tokens=120, nodes=4, depth=1, turns=4, context=WINDOW)
+    budget = Budget(tokens=120, nodes=4, depth=1, turns=4, window=WINDOW)
     settings = {"tokenizer": renderer, "extra": ASCII} if exact else {}
     async with connected(address, **settings) as engine:
         tree = await ramet.run(task, engine=engine, budget=budget, dialect=dialect, seed=3)
@@ -306,7 +306,7 @@ class Led:
 @pytest.mark.parametrize("dialect", FIRST_TURN)
 async def test_clones_that_run_together_are_each_recorded(address: str, renderer: TokenRenderer, dialect: str):
     forced = {"grammar": f"root ::= {json.dumps(FIRST_TURN[dialect])}"}
-    budget = Budget(tokens=250, nodes=3, depth=1, turns=2, context=WINDOW, reserve=12)
+    budget = Budget(tokens=250, nodes=3, depth=1, turns=2, window=WINDOW, reserve=12)
     async with (
         connected(address, tokenizer=renderer, extra=forced) as first,
         connected(address, tokenizer=renderer, extra=ASCII) as rest,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ramet.engine.scripted import WordTokenizer
 from ramet.engine.wire import Collected, Event, events, problem
 from ramet.errors import EngineBusy, EngineError
-from ramet.render import TextRenderer, TokenRenderer
+from ramet.tokens.render import TextRenderer, TokenRenderer
 from ramet.types import Completion, Meter
 from tests.engine.faulty import chat, llama, usage, vllm
 

@@ -35,7 +35,7 @@ def test_amounts_are_sums_over_all_nodes() -> None:
     assert costs.generated == 35 + 50 + 20 + 7 + 35
     assert costs.prompt == 100 + 30 + 70 + 40 + 25
     assert costs.cached == 60 + 20 + 40
-    assert (costs.peak_context, costs.nodes, costs.depth, costs.seconds) == (200, 5, 2, 10.0)
+    assert (costs.peak_window, costs.nodes, costs.depth, costs.seconds) == (200, 5, 2, 10.0)
     assert (costs.delegated, costs.children) == (True, 4)
 
 
@@ -93,7 +93,7 @@ def test_trees_side_by_side_add_amounts_and_wait_for_the_longest() -> None:
     short = tree(node(0, None, turns=[(3, [])], prompt=9, cached=2, peak=12), seconds=99.0)
     both = side_by_side([costs_of(FAMILY), costs_of(short)])
     assert (both.generated, both.prompt, both.cached, both.nodes) == (147 + 3, 265 + 9, 120 + 2, 6)
-    assert (both.critical_path, both.peak_context, both.depth, both.seconds) == (97, 200, 2, 99.0)
+    assert (both.critical_path, both.peak_window, both.depth, both.seconds) == (97, 200, 2, 99.0)
     assert (both.children, both.beside, both.dollars) == (4, 2, None)
 
 
@@ -138,7 +138,7 @@ def test_the_critical_path_is_the_one_the_runtime_booked(seed: int) -> None:
     grown = in_virtual_time(run)
     costs, used = costs_of(grown), grown.usage
     assert costs.critical_path == used.critical_path_tokens
-    assert (costs.generated, costs.prompt, costs.peak_context) == (used.tokens, used.prompt_tokens, used.peak_context)
+    assert (costs.generated, costs.prompt, costs.peak_window) == (used.tokens, used.prompt_tokens, used.peak_window)
     assert costs.dollars == pytest.approx(used.dollars)
     assert costs.critical_path <= costs.generated
     assert costs.critical_path <= costs.critical_path_prompts <= costs.generated + costs.prompt

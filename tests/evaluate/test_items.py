@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ramet.errors import ConfigError
 from ramet.evaluate.items import Trained, buckets, items_of, tasksets_of
 from ramet.interfaces import Sized
-from ramet.tasks import TASKSETS, load
+from ramet.tasks.registry import TASKSETS, load
 
 
 def test_the_first_tasks_of_every_split_or_all_it_has() -> None:

@@ -16,7 +16,7 @@ import ramet
 from ramet.errors import ConfigError
 from ramet.evaluate.methods import Method, choose, method_of, methods_of, same, same_text, seed_of, tree_budget, vote
 from ramet.evaluate.run import evaluate
-from ramet.tasks import load
+from ramet.tasks.registry import load
 from ramet.types import Prompt, Stop, Task
 from tests.agent.scripts import delegate, words
 from tests.evaluate.trees import answered
@@ -70,9 +70,9 @@ def test_the_trees_of_an_item_share_its_budget() -> None:
 
 
 def test_other_limits_are_laid_over_those_of_the_task_and_no_window_is_larger_than_the_model_s() -> None:
-    declared = ramet.Budget(nodes=64, context=16384)
+    declared = ramet.Budget(nodes=64, window=16384)
     budget = tree_budget(method_of("clones"), declared, tokens=100, limits={"nodes": 4}, window=2048)
-    assert (budget.nodes, budget.context) == (4, 2048)
+    assert (budget.nodes, budget.window) == (4, 2048)
     assert tree_budget(method_of("clones"), declared, tokens=100, limits={}, window=10**6).context == 16384
 
 

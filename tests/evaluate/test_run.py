@@ -15,11 +15,11 @@ from ramet.errors import ConfigError, EngineError
 from ramet.evaluate import Evaluation, Record, evaluate, read_records
 from ramet.evaluate.costs import costs_of
 from ramet.evaluate.journal import FILE, Journal, alone, write_records
-from ramet.judge import Judge
 from ramet.store import RunDir, read_trees
-from ramet.tasks import load
 from ramet.tasks.arithmetic import Arithmetic, Calculator
+from ramet.tasks.judge import Judge
 from ramet.tasks.oracle import script
+from ramet.tasks.registry import load
 from ramet.types import Completion, Prompt
 from tests.evaluate.trees import answered, record
 
@@ -62,7 +62,7 @@ class Failing(ramet.ScriptedEngine):
 
 def evaluated(*methods: str, engine: ramet.ScriptedEngine | None = None, **more: Any) -> Evaluation:
     """On expressions of one to three operators, unless said otherwise."""
-    given: dict[str, Any] = {"budgets": [300], "n": 6, "options": EASY} | more
+    given: dict[str, Any] = {"budgets": [300], "n": 6, "taskset": EASY} | more
     given = {"methods": methods or ["single"], "engine": engine or ramet.ScriptedEngine(solver)} | given
     return anyio.run(partial(evaluate, [SPLIT], **given))
 
@@ -80,7 +80,7 @@ def test_there_is_a_record_for_every_item_of_every_cell_in_order() -> None:
 
 
 def test_single_and_votes_never_delegate_and_clones_do() -> None:
-    found = evaluated("single", "vote@3", "best@2", "clones", "clones/1", "clones/0", budgets=[2000], n=8, options={})
+    found = evaluated("single", "vote@3", "best@2", "clones", "clones/1", "clones/0", budgets=[2000], n=8, taskset={})
     depths = {method: [one.depth for one in found.records if one.method == method] for method in found.config.methods}
     assert depths["single"] == depths["vote@3"] == depths["best@2"] == depths["clones/0"] == [0] * 8
     assert max(depths["clones"]) > 1
@@ -168,13 +168,13 @@ def test_every_tree_draws_with_a_seed_of_its_own() -> None:
 
 
 def test_how_many_trees_grow_at_once_changes_nothing() -> None:
-    one, many = (evaluated("vote@3", engine=Drawing(), at_once=number) for number in (1, 64))
+    one, many = (evaluated("vote@3", engine=Drawing(), concurrency=number) for number in (1, 64))
     assert [(r.task, r.answer) for r in one.records] == [(r.task, r.answer) for r in many.records]
 
 
 def test_no_more_trees_grow_at_once_than_were_asked_for() -> None:
     engine = ramet.ScriptedEngine(lambda prompt: ramet.Reply(text="Answer: 1", seconds=0.001))
-    evaluated("vote@4", engine=engine, at_once=3, n=5)
+    evaluated("vote@4", engine=engine, concurrency=3, n=5)
     assert engine.most_running == 3
 
 
@@ -185,7 +185,7 @@ def test_what_was_finished_before_a_failure_is_kept_and_not_done_again(tmp_path:
     whole = evaluated("single", "clones")
     run = RunDir.create(tmp_path, "broken")
     with pytest.raises(EngineError, match="the server is gone"):
-        evaluated("single", "clones", engine=Failing(after=9), run=run, at_once=2)
+        evaluated("single", "clones", engine=Failing(after=9), run=run, concurrency=2)
     kept = read_records(run)
     assert 0 < len(kept) < 12
     engine = ramet.ScriptedEngine(solver)
@@ -245,7 +245,7 @@ def test_answers_that_only_a_judge_can_check_are_checked_by_one(tmp_path: Path) 
     file = tmp_path / "mine.jsonl"
     file.write_text('{"question": "Say something nice.", "answer": "anything nice"}\n')
     asked = {
-        "options": {"file": str(file), "check": "judge"},
+        "taskset": {"file": str(file), "check": "judge"},
         "engine": ramet.ScriptedEngine(lambda prompt: "Answer: a"),
     }
     judge = Judge(ramet.ScriptedEngine(lambda prompt: '{"reason": "nice", "score": 0.5}'))
@@ -264,17 +264,17 @@ def test_answers_that_only_a_judge_can_check_are_checked_by_one(tmp_path: Path) 
         ({"budgets": [0]}, "from 1 up"),
         ({"budgets": [5, 5]}, "each once"),
         ({"n": 0}, "number is a whole number"),
-        ({"at_once": 0}, "at_once is a whole number"),
+        ({"concurrency": 0}, "concurrency is a whole number"),
         ({"temperature": -1.0}, "temperature is a number"),
         ({"methods": ["vote@3"], "temperature": 0.0}, "vote@3 needs a temperature above 0"),
         ({"trained": "3"}, "LEAST:MOST"),
         ({"trained": "5:3"}, "smaller size first"),
         ({"budget": {"tokens": 3}}, "give --budgets"),
         ({"budget": {"nods": 3}}, "did you mean budget.nodes"),
-        ({"options": {"operatrs": 3}}, "did you mean operators"),
+        ({"taskset": {"operatrs": 3}}, "did you mean operators"),
         ({"dialct": "tools"}, "did you mean dialect"),
         ({"dialect": "toolz"}, "unknown dialect"),
-        ({"budget": {"context": 40}}, "arithmetic:eval/0: the task needs a window"),
+        ({"budget": {"window": 40}}, "arithmetic:eval/0: the task needs a window"),
     ],
 )
 def test_what_is_wrong_is_one_line(more: dict[str, Any], words: str) -> None:

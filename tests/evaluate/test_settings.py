@@ -12,8 +12,8 @@ from ramet.evaluate.settings import EvaluateConfig
 
 SOURCE = Path(ramet.__file__).parent
 KNOBS = [
-    *["tasks", "options", "data", "methods", "budgets", "number", "dialect", "temperature", "seed", "show_budget"],
-    *["trained", "at_once", "budget", "engine", "judge"],
+    *["tasks", "taskset", "methods", "budgets", "num_tasks", "dialect", "temperature", "seed", "show_budget"],
+    *["trained", "concurrency", "budget", "engine", "judge"],
 ]
 
 
@@ -36,7 +36,7 @@ def test_every_knob_is_read_by_what_evaluates() -> None:
 def test_a_config_written_as_toml_loads_equal(tmp_path: Path) -> None:
     config = EvaluateConfig(
         tasks=("craft:hard", "math:train"),
-        options={"seed": 3},
+        taskset={"seed": 3},
         methods=("single", "vote@8"),
         budgets=(100, 2000),
         budget={"nodes": 4, "prices": {"generated": 0.5}},

@@ -24,7 +24,7 @@ def node(
 ) -> Node:
     """`turns` are (tokens, children); `more` tokens were sampled in calls that broke off."""
     tokens = sum(number for number, _ in turns) + more
-    usage = Usage(tokens=tokens, prompt_tokens=prompt, cached_tokens=cached, peak_context=peak, calls=len(turns))
+    usage = Usage(tokens=tokens, prompt_tokens=prompt, cached_tokens=cached, peak_window=peak, calls=len(turns))
     return Node(
         index=index,
         parent=parent,
@@ -74,7 +74,7 @@ def record(method: str, task: str, score: float, **more: Any) -> Record:
         "cached": 50,
         "critical_path": 80,
         "critical_path_prompts": 180,
-        "peak_context": 300,
+        "peak_window": 300,
         "nodes": 1,
         "depth": 0,
         "delegated": False,

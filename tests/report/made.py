@@ -23,7 +23,7 @@ PLAIN: dict[str, Any] = {
     "cached": 0,
     "critical_path": 100,
     "critical_path_prompts": 400,
-    "peak_context": 200,
+    "peak_window": 200,
     "nodes": 1,
     "depth": 0,
     "delegated": False,

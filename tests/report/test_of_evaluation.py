@@ -34,7 +34,7 @@ def played(parent: Path) -> tuple[Evaluation, Path]:
             methods=["single", "vote@2", "clones"],
             budgets=[300, 900],
             n=8,
-            options={"operators": [2, 4], "digits": 1},
+            taskset={"operators": [2, 4], "digits": 1},
             run=run,
         )
     )

@@ -189,7 +189,7 @@ def test_the_same_names_made_with_other_options_are_other_tasks(tmp_path: Path) 
         (run / "config.toml").write_text(f"[options]\noperators = {number}\n")
     report = make_report(runs)
     assert [len(one.runs) for one in report.comparisons] == [1, 1]
-    assert Page(report.html).row("Settings that differ", "options.operators")[1:] == ["3", "9"]
+    assert Page(report.html).row("Settings that differ", "taskset.operators")[1:] == ["3", "9"]
 
 
 def test_several_splits_have_tables_of_their_own_and_are_never_averaged(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ramet.evaluate.costs import critical_path
 from ramet.report.curves import running_mean
-from ramet.report.gaps import gaps_picture
+from ramet.report.differences import gaps_picture
 from ramet.report.numbers import compare
 from ramet.report.plots import MOST_POINTS, grouped
 from ramet.report.read import read_run

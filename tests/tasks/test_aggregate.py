@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from ramet.engine.scripted import WORD
 from ramet.errors import ConfigError
-from ramet.rollout import demonstrate
-from ramet.tasks import load
-from ramet.tasks.aggregate import QUESTIONS, Aggregate
-from ramet.tasks.aggregate_grammar import GRAMMAR, sentences
-from ramet.tasks.aggregate_lines import Line, labels_of, lines_in, named_lines, pages, spans_in, truth
-from ramet.tasks.aggregate_oracle import Counting
-from ramet.tasks.aggregate_query import Query, add, count, decide, grade, hear, read_query, say
+from ramet.tasks.aggregate.grammar import GRAMMAR, sentences
+from ramet.tasks.aggregate.lines import Line, labels_of, lines_in, named_lines, pages, spans_in, truth
+from ramet.tasks.aggregate.oracle import Counting
+from ramet.tasks.aggregate.query import Query, add, count, decide, grade, hear, read_query, say
+from ramet.tasks.aggregate.taskset import QUESTIONS, Aggregate
 from ramet.tasks.oracle import Relay
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import load
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task, Tree
 
@@ -544,7 +544,7 @@ def test_two_hundred_thousand_tokens_are_counted_by_many_clones(dialect: str) ->
     assert len(tree.nodes) > 50
     assert {one.verdict and one.verdict.score for one in tree.nodes} == {1.0}
     # No window came near to the whole text.
-    assert tree.usage.peak_context < 20_000
+    assert tree.usage.peak_window < 20_000
 
 
 def test_every_line_is_counted_once_by_the_clones_of_a_node() -> None:

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramet.errors import ConfigError
-from ramet.rollout import demonstrate
-from ramet.tasks import find as find_task
-from ramet.tasks import load
 from ramet.tasks.arithmetic import Arithmetic, draw, parse_filled, partial_credit
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.expression import count_operators, find, parse
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import find as find_task
+from ramet.tasks.registry import load
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ramet.agent.tree import TaskWorld
 from ramet.errors import ConfigError
-from ramet.rollout import demonstrate
 from ramet.tasks.codes import Adder, Codes, fitting, goal, halves, last_digit, longest_run, pattern_in, patterns
 from ramet.tasks.oracle import View
+from ramet.tasks.play import demonstrate
 from ramet.types import Node, Task
 
 PATTERNS = st.text("01?", min_size=2, max_size=9)

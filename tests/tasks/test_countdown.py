@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramet.errors import ConfigError, MalformedAction
-from ramet.rollout import demonstrate
-from ramet.tasks import load
-from ramet.tasks.countdown import Countdown, Game24, puzzle_of, solution_of
+from ramet.tasks.countdown.formula import Formula, join, last_formula, number, parse
+from ramet.tasks.countdown.puzzle import Puzzle, reach, read, solve, solves
+from ramet.tasks.countdown.taskset import Countdown, Game24, puzzle_of, solution_of
 from ramet.tasks.dice import in_eval
-from ramet.tasks.formula import Formula, join, last_formula, number, parse
-from ramet.tasks.puzzle import Puzzle, reach, read, solve, solves
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import load
 from ramet.tasks.validate import validate
 from ramet.types import Node, Stop, Task, Tree
 

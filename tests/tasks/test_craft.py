@@ -16,13 +16,13 @@ from ramet.budget import Budget
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.rollout import demonstrate, play
-from ramet.tasks import find
-from ramet.tasks.craft import Craft
-from ramet.tasks.craft_items import CROSS, KINDS, MAKES, make_items
-from ramet.tasks.craft_plan import Way, bottom_up, craft_calls, work_out
-from ramet.tasks.craft_world import Book, CraftWorld, Recipe, goal_for, inventory_of, parse_targets, targets_of
+from ramet.tasks.craft.items import CROSS, KINDS, MAKES, make_items
+from ramet.tasks.craft.plan import Way, bottom_up, craft_calls, work_out
+from ramet.tasks.craft.taskset import Craft
+from ramet.tasks.craft.world import Book, CraftWorld, Recipe, goal_for, inventory_of, parse_targets, targets_of
 from ramet.tasks.oracle import Do, Move, View, tools_words
+from ramet.tasks.play import demonstrate, play
+from ramet.tasks.registry import find
 from ramet.tasks.validate import validate
 from ramet.types import Node, Prompt, Task, Tree
 from tests.conftest import in_virtual_time
@@ -481,7 +481,7 @@ def test_the_largest_task_fits_its_budget() -> None:
     assert tree.root.verdict is not None
     assert tree.root.verdict.score == 1.0
     assert tree.usage.tokens < tree.budget.tokens / 2
-    assert tree.usage.peak_context < tree.budget.context / 2
+    assert tree.usage.peak_window < tree.budget.window / 2
 
 
 def demonstrations(split: str, indices: range) -> list[Tree]:

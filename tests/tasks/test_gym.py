@@ -11,11 +11,11 @@ import pytest
 
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.rollout import play
-from ramet.tasks import load
 from ramet.tasks.dice import in_eval
 from ramet.tasks.gym import HELPER, ONE_IN, Gym
 from ramet.tasks.oracle import script
+from ramet.tasks.play import play
+from ramet.tasks.registry import load
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task, Verdict
 

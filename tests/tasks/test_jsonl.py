@@ -21,13 +21,13 @@ from ramet.agent.tree import TaskWorld
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.judge import Judge
-from ramet.rollout import play
-from ramet.tasks import load
 from ramet.tasks.check import exact_match
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.jsonl import JsonLines, fitting, in_share, same_words
+from ramet.tasks.judge import Judge
 from ramet.tasks.oracle import Relay, script
+from ramet.tasks.play import play
+from ramet.tasks.registry import load
 from ramet.tasks.validate import validate
 
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.rollout import play
-from ramet.tasks import load
 from ramet.tasks.math import Math, boxed, computed, grade
 from ramet.tasks.oracle import script
+from ramet.tasks.play import play
+from ramet.tasks.registry import load
 from ramet.tasks.validate import validate
 from ramet.types import Node, Prompt, Verdict
 

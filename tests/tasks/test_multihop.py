@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from ramet.agent.tree import TaskWorld
 from ramet.errors import ConfigError
-from ramet.rollout import demonstrate
-from ramet.tasks import find, load
 from ramet.tasks.check import normalise
 from ramet.tasks.dice import Dice
-from ramet.tasks.fiction import RELATIONS, Chain, Comparison, Fiction, ask, draw, invent, phrase
-from ramet.tasks.fiction_words import FILLERS
-from ramet.tasks.multihop import Multihop
-from ramet.tasks.multihop_plans import key_sentence, row_accepts, row_reference
+from ramet.tasks.multihop.fiction import RELATIONS, Chain, Comparison, Fiction, ask, draw, invent, phrase
+from ramet.tasks.multihop.fiction_words import FILLERS
+from ramet.tasks.multihop.plans import key_sentence, row_accepts, row_reference
+from ramet.tasks.multihop.taskset import Multihop
 from ramet.tasks.oracle import View
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import find, load
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task, Tree
 
@@ -490,7 +490,7 @@ def test_budgets_leave_room():
                 tree = play_oracle(MULTIHOP, task, dialect=dialect)
                 used, budget = tree.usage, tree.budget
                 assert 2 * used.tokens < budget.tokens
-                assert 2 * used.peak_context < budget.context
+                assert 2 * used.peak_window < budget.window
                 assert 2 * len(tree.nodes) < budget.nodes
                 assert 2 * max(len(node.turns) for node in tree.nodes) < budget.turns
 

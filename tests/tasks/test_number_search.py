@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.rollout import demonstrate, play
-from ramet.tasks import load
 from ramet.tasks.dice import in_eval
 from ramet.tasks.number_search import Hidden, NumberSearch, find_range, wanted
 from ramet.tasks.oracle import View
+from ramet.tasks.play import demonstrate, play
+from ramet.tasks.registry import load
 from ramet.tasks.validate import validate
 from ramet.types import Node, Prompt, Task, Tree
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.rollout import demonstrate
-from ramet.tasks import load
-from ramet.tasks.fiction import Chain, Fiction, ask
+from ramet.tasks.multihop.fiction import Chain, Fiction, ask
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import load
 from ramet.tasks.search import Corpus, Library, Search, invented_corpus, row_corpus
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task, Tree
@@ -326,7 +326,7 @@ def test_budgets_leave_room():
                 tree = play_oracle(SEARCH, task, dialect="python", delegate=delegate)
                 used, budget = tree.usage, tree.budget
                 assert 2 * used.tokens < budget.tokens
-                assert 2 * used.peak_context < budget.context
+                assert 2 * used.peak_window < budget.window
                 assert 2 * len(tree.nodes) < budget.nodes
                 assert 2 * max(len(node.turns) for node in tree.nodes) <= budget.turns
 

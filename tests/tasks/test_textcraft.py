@@ -14,11 +14,11 @@ import anyio
 import pytest
 
 from ramet.errors import ConfigError
-from ramet.rollout import demonstrate
-from ramet.tasks import load
-from ramet.tasks.craft_plan import Way
-from ramet.tasks.craft_world import CraftWorld, targets_of
-from ramet.tasks.textcraft import TextCraft, depths_of, gold_ways, read_book
+from ramet.tasks.craft.plan import Way
+from ramet.tasks.craft.textcraft import TextCraft, depths_of, gold_ways, read_book
+from ramet.tasks.craft.world import CraftWorld, targets_of
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import load
 from ramet.tasks.validate import validate
 from ramet.types import Tree
 

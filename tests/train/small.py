@@ -21,12 +21,12 @@ TEMPLATE = (
 )
 WORDS = {
     "task": "arithmetic:train",
-    "options": {"operators": 1, "digits": 1, "symbols": "+", "brackets": False},
+    "taskset": {"operators": 1, "digits": 1, "symbols": "+", "brackets": False},
     "steps": 4,
-    "tasks": 2,
-    "group": 6,
-    "budget": {"tokens": [12, 24], "nodes": 3, "depth": 1, "turns": 2, "reserve": 4, "context": 900},
-    "update": {"rate": 0.01, "tokens": 4096},
+    "tasks_per_step": 2,
+    "group_size": 6,
+    "budget": {"tokens": [12, 24], "nodes": 3, "depth": 1, "turns": 2, "reserve": 4, "window": 900},
+    "update": {"learning_rate": 0.01, "micro_batch_tokens": 4096},
     "sampler": {"device": "cpu", "cache_tokens": 8192},
     "save_every": 2,
 }

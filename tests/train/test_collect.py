@@ -21,7 +21,7 @@ TASKS = Arithmetic(operators=1, digits=1)
 
 
 def config(*words: str) -> TrainConfig:
-    return load(TrainConfig, words=["tasks=3", "group=2", "budget.tokens=[100, 900]", *words])
+    return load(TrainConfig, words=["tasks_per_step=3", "group_size=2", "budget.tokens=[100, 900]", *words])
 
 
 class Shelf(Arithmetic):
@@ -64,7 +64,7 @@ def test_budgets_are_drawn_for_every_tree_or_for_every_task() -> None:
     def tokens(given: TrainConfig) -> list[int]:
         return [attempt.budget.tokens for attempt in attempts_of(TASKS, "train", given, step=0)]
 
-    apart, alike = tokens(config("tasks=40")), tokens(config("tasks=40", "budget_per=task"))
+    apart, alike = tokens(config("tasks_per_step=40")), tokens(config("tasks_per_step=40", "budget_per=task"))
     assert all(100 <= drawn <= 900 for drawn in apart + alike)
     assert min(apart) < 200 < 800 < max(apart)
     assert apart[::2] != apart[1::2]
@@ -79,7 +79,7 @@ def test_a_limit_that_is_set_is_laid_over_the_task_s_own() -> None:
 
 def test_a_split_that_ends_is_shuffled_anew_each_time_it_is_through() -> None:
     def epoch(number: int, **more: Any) -> list[int]:
-        given = load(TrainConfig, words=["tasks=5"], flags=more)
+        given = load(TrainConfig, words=["tasks_per_step=5"], flags=more)
         return [
             index for step in (2 * number, 2 * number + 1) for index in indices(Shelf(10), "train", given, step=step)
         ]

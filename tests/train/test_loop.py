@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 import ramet
 from ramet.errors import ConfigError, StoreError, TrainError
 from ramet.store import RunDir, query
-from ramet.train.checkpoint import STATE, latest
+from ramet.train.local.checkpoint import STATE, latest
 from ramet.train.loop import resume, train
 from tests.train import small
 
@@ -61,7 +61,7 @@ class Stopped(Exception):
 
 def test_a_run_leaves_metrics_trees_and_a_model_behind(tmp_path: Path, folder: Path) -> None:
     told: list[dict[str, Any]] = []
-    run = train(small.config(folder, "eval.every=2", "eval.number=3"), runs=tmp_path, tell=told.append)
+    run = train(small.config(folder, "eval.every=2", "eval.num_tasks=3"), runs=tmp_path, tell=told.append)
     assert [record["step"] for record in told] == [0, 1, 2, 3]
     assert run.metrics() == told
     assert ["eval_score" in record for record in told] == [False, True, False, True]
@@ -83,9 +83,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(tmp_path: Pa
 @pytest.mark.parametrize(
     "words",
     [
-        ["update.lora=2", "loss.kind=ppo"],
-        ["loss.kl=0.1", "rule=broadcast", "update.schedule=cosine", "update.warmup=1"],
-        ["rule=selfcest", "update.packed=false", "update.checkpointing=true", "eval.every=1", "eval.number=2"],
+        ["update.lora_rank=2", "loss.kind=ppo"],
+        ["loss.kl=0.1", "rule=broadcast", "update.schedule=cosine", "update.warmup_steps=1"],
+        ["rule=selfcest", "update.packed=false", "update.gradient_checkpointing=true", "eval.every=1", "eval.num_tasks=2"],
     ],
     ids=["lora", "kl", "padded"],
 )
@@ -105,7 +105,7 @@ def test_a_run_that_stopped_anywhere_goes_on_to_the_same_bits(tmp_path: Path, fo
 
 
 def test_killed_at_ten_random_moments_it_ends_with_the_bits_of_a_run_that_was_not(tmp_path: Path, folder: Path) -> None:
-    config = small.config(folder, "steps=40", "save_every=2", "eval.every=3", "eval.number=2")
+    config = small.config(folder, "steps=40", "save_every=2", "eval.every=3", "eval.num_tasks=2")
     whole = train(config, runs=tmp_path / "whole")
     run = RunDir.create(tmp_path / "killed", "train", config=config, kind="train")
     dice = random.Random(5)
@@ -149,7 +149,7 @@ def test_half_a_line_of_metrics_is_dropped(tmp_path: Path, folder: Path) -> None
 def test_a_run_that_stops_for_a_reason_keeps_what_it_learnt(tmp_path: Path, folder: Path) -> None:
     config = small.config(folder, "save_every=100")
     with pytest.raises(TrainError, match="sampler and learner disagree"):
-        train(replace(config, gap=1e-12), runs=tmp_path)
+        train(replace(config, max_logprob_gap=1e-12), runs=tmp_path)
     run = RunDir.open(tmp_path / "train")
     assert len(list(ramet.read_trees(run))) == 12 * (1 + len(run.metrics()))
 
@@ -168,13 +168,13 @@ def test_an_interrupted_run_is_saved_where_it_was(tmp_path: Path, folder: Path) 
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [
-        (["group=1"], ConfigError, "group=1: rao compares the trees of one task; give group=2 or more"),
+        (["group_size=1"], ConfigError, "group_size=1: rao compares the trees of one task; give group_size=2 or more"),
         (["task=arithmetic:trian"], ConfigError, "arithmetic has no split 'trian': did you mean train?"),
         (["rule=roa"], ConfigError, "unknown credit rule 'roa': did you mean rao?"),
         (["credit.bonsu=1"], ConfigError, "unknown setting 'rao.bonsu': did you mean rao.bonus?"),
         (["dialect=tool"], ConfigError, "unknown dialect 'tool'"),
         (["model=nowhere"], ConfigError, "no model at 'nowhere'"),
-        (["options.digit=1"], ConfigError, "arithmetic has no option 'digit'"),
+        (["taskset.digit=1"], ConfigError, "arithmetic has no option 'digit'"),
         (["eval.every=1", "eval.task=arithmetic:none"], ConfigError, "arithmetic has no split 'none'"),
     ],
 )
@@ -188,7 +188,7 @@ def test_what_cannot_begin_is_told_before_anything_is_written(
 
 
 def test_a_rule_without_a_baseline_takes_a_group_of_one(tmp_path: Path, folder: Path) -> None:
-    run = train(small.config(folder, "group=1", "steps=1", "tasks=8", "credit.baseline=none"), runs=tmp_path)
+    run = train(small.config(folder, "group_size=1", "steps=1", "tasks_per_step=8", "credit.baseline=none"), runs=tmp_path)
     assert run.metrics()[0]["groups"] == 8
 
 
@@ -200,8 +200,8 @@ def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
 def test_a_run_with_a_supervised_start_begins_where_that_ended_and_goes_on_from_anywhere(
     tmp_path: Path, folder: Path
 ) -> None:
-    warm = {"steps": 3, "trees": 2, "save_every": 1, "update": {"rate": 0.01}, "budget": {"tokens": 900, "turns": 9}}
-    config = small.config(folder, warm=warm | {"options": {"operators": 2}})
+    warm = {"steps": 3, "trees_per_step": 2, "save_every": 1, "update": {"learning_rate": 0.01}, "budget": {"tokens": 900, "turns": 9}}
+    config = small.config(folder, warm=warm | {"taskset": {"operators": 2}})
     told: list[dict[str, Any]] = []
     whole = train(config, runs=tmp_path / "whole", tell=told.append)
     assert [(record.get("part"), record["step"]) for record in told] == [("warm", step) for step in range(3)] + [

@@ -32,7 +32,7 @@ STUBS = {"roll", "slime", "nemo-rl", "torchforge"}  # of that name on PyPI, and 
 def test_pitfall_14_one_tree_that_never_ends_holds_a_step_no_longer_than_its_budget() -> None:
     """A straggler is cut where its time is up; the trees beside it are whole, and so is their group."""
     tasks = Arithmetic(operators=1, digits=1)
-    config = TrainConfig(task="arithmetic:train", tasks=2, group=3, budget={"seconds": 60, "reserve": 8})
+    config = TrainConfig(task="arithmetic:train", tasks_per_step=2, group_size=3, budget={"seconds": 60, "reserve": 8})
     played = iter(range(100))
 
     def speak(prompt: Prompt) -> Reply:

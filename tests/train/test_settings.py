@@ -12,13 +12,13 @@ import pytest
 import ramet
 from ramet.config import load, to_toml
 from ramet.errors import ConfigError
-from ramet.train.losses import Loss
+from ramet.train.local.losses import Loss
 from ramet.train.settings import EvalConfig, SamplerConfig, TrainConfig, UpdateConfig, WarmConfig, warm_of
 
 SOURCE = Path(ramet.__file__).parent
 KNOBS: dict[type[Any], list[str]] = {
     TrainConfig: [
-        *["name", "model", "task", "options", "dialect", "steps", "tasks", "group", "overlap", "seed", "temperature"],
+        *["name", "model", "task", "taskset", "dialect", "steps", "tasks_per_step", "group_size", "overlap", "seed", "temperature"],
         *[
             "budget",
             "budget_per",
@@ -32,11 +32,11 @@ KNOBS: dict[type[Any], list[str]] = {
             "warm",
             "track",
         ],
-        *["gap", "save_every", "keep", "minutes"],
+        *["max_logprob_gap", "save_every", "keep_checkpoints", "minutes"],
     ],
     WarmConfig: [
-        *["name", "model", "task", "options", "run", "least", "dialect", "delegate", "steps", "trees", "seed"],
-        *["budget", "show_budget", "loss", "update", "sampler", "track", "save_every", "keep"],
+        *["name", "model", "task", "taskset", "run", "least", "dialect", "delegate", "steps", "trees_per_step", "seed"],
+        *["budget", "show_budget", "loss", "update", "sampler", "track", "save_every", "keep_checkpoints"],
     ],
     UpdateConfig: [
         *["rate", "warmup", "schedule", "betas", "decay", "clip", "tokens", "packed", "checkpointing", "lora"],
@@ -76,7 +76,7 @@ def test_every_knob_is_read_by_what_trains() -> None:
         ("budget.tokens=[1, 2, 3]", "budget.tokens is a limit, or two whole numbers to draw it between"),
         ("budget.tokens=[0, 3]", "budget.tokens is a whole number from 1 up; got 0"),
         ("budget.seconds=[1.5, 3.0]", "budget.seconds is a limit, or two whole numbers"),
-        ("update.rate=0", "update.rate is a number above 0; got 0"),
+        ("update.learning_rate=0", "update.learning_rate is a number above 0; got 0"),
         ("update.betas=[0.9, 1.0]", "update.betas are two numbers from 0 to below 1"),
         ("update.schedule=square", "update.schedule: input should be"),
         ("loss.kind=dpo", "loss.kind: input should be 'ppo', 'cispo' or 'plain'; got 'dpo'"),
@@ -111,7 +111,7 @@ def test_settings_written_into_a_run_load_equal(tmp_path: Path) -> None:
         "budget.depth=1",
         "loss.bounds=[0.8, 1.3]",
         "credit.bonus=0.4",
-        "options.digits=1",
+        "taskset.digits=1",
     ]
     config = load(TrainConfig, words=words)
     assert config.loss.bounds == (0.8, 1.3)
@@ -121,20 +121,20 @@ def test_settings_written_into_a_run_load_equal(tmp_path: Path) -> None:
 
 
 def test_the_rate_rises_then_falls_to_zero_after_the_last_step() -> None:
-    config = UpdateConfig(rate=1.0, warmup=2, schedule="cosine")
+    config = UpdateConfig(learning_rate=1.0, warmup_steps=2, schedule="cosine")
     rates = [config.rate_at(step, 6) for step in range(7)]
     assert rates == pytest.approx([0.5, 1.0, 1.0, 0.853553, 0.5, 0.146447, 0.0], abs=1e-6)
-    assert {UpdateConfig(rate=0.3).rate_at(step, 6) for step in range(6)} == {0.3}
+    assert {UpdateConfig(learning_rate=0.3).rate_at(step, 6) for step in range(6)} == {0.3}
 
 
 def test_a_table_that_says_one_thing_leaves_the_rest_as_it_is_without_a_table() -> None:
-    assert load(WarmConfig, words=["update.tokens=99"]).update == UpdateConfig(rate=WarmConfig().update.rate, tokens=99)
+    assert load(WarmConfig, words=["update.micro_batch_tokens=99"]).update == UpdateConfig(learning_rate=WarmConfig().update.learning_rate, tokens=99)
     assert load(WarmConfig, words=["loss.divisor=9.0"]).loss.kind == "plain"
 
 
 def test_a_supervised_start_says_what_the_run_says_unless_it_says_otherwise() -> None:
     words = ["model=m", "task=craft:train", "dialect=python", "seed=3", "sampler.window=99", "budget.tokens=5"]
-    config = load(TrainConfig, words=[*words, "warm.steps=7", "warm.task=craft:easy", "warm.update.tokens=9"])
+    config = load(TrainConfig, words=[*words, "warm.steps=7", "warm.task=craft:easy", "warm.update.micro_batch_tokens=9"])
     assert warm_of(config) == WarmConfig(
         name="warm",
         model="m",
@@ -143,7 +143,7 @@ def test_a_supervised_start_says_what_the_run_says_unless_it_says_otherwise() ->
         seed=3,
         steps=7,
         budget={"tokens": 5},
-        update=UpdateConfig(rate=1e-4, tokens=9),
+        update=UpdateConfig(learning_rate=1e-4, micro_batch_tokens=9),
         sampler=SamplerConfig(window=99),
     )
     assert warm_of(replace(config, warm={"steps": 0, "task": "craft:easy"})) is None

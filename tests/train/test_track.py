@@ -16,7 +16,7 @@ import pytest
 from ramet.errors import ConfigError
 from ramet.train.loop import resume, train
 from ramet.train.track import TRACKERS, Tracker, check_trackers, tracking
-from tests.test_cli import environment
+from tests.cli.test_main import environment
 from tests.train import small
 
 

@@ -10,16 +10,16 @@ import anyio
 import pytest
 
 import ramet
-from ramet.chat import load_renderer
 from ramet.config import load
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError, TrainError
-from ramet.render import TokenRenderer
-from ramet.rollout import demonstrate, play
 from ramet.store import RunDir
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.oracle import script
-from ramet.train.checkpoint import latest
+from ramet.tasks.play import demonstrate, play
+from ramet.tokens.huggingface import load_renderer
+from ramet.tokens.render import TokenRenderer
+from ramet.train.local.checkpoint import latest
 from ramet.train.loop import train
 from ramet.train.replay import replay, speaks
 from ramet.train.settings import WarmConfig
@@ -43,7 +43,7 @@ def renderer(folder: Path) -> TokenRenderer:
 
 def config(folder: Path, *words: str) -> WarmConfig:
     options = {"operators": 2, "digits": 1}
-    known = {"options": options, "steps": 6, "trees": 4, "save_every": 2, "update": {"rate": 0.01}}
+    known = {"taskset": options, "steps": 6, "trees_per_step": 4, "save_every": 2, "update": {"learning_rate": 0.01}}
     return load(WarmConfig, words=words, base={"model": str(folder), "sampler": {"device": "cpu"}} | known)
 
 
@@ -167,7 +167,7 @@ def test_a_node_that_was_cut_short_is_not_shown(renderer: TokenRenderer) -> None
 def test_trees_of_a_run_directory_are_learnt_from(tmp_path: Path, folder: Path) -> None:
     theirs = RunDir.create(tmp_path, "theirs")
     theirs.write([elsewhere(number, token_ids=False) for number in range(3)])
-    run = warmstart(config(folder, f"run={theirs.path}", "steps=4", "trees=2"), runs=tmp_path)
+    run = warmstart(config(folder, f"run={theirs.path}", "steps=4", "trees_per_step=2"), runs=tmp_path)
     assert [record["trees"] for record in run.metrics()] == [2] * 4
     assert run.metrics()[-1]["loss"] < run.metrics()[0]["loss"]
 

@@ -17,7 +17,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from ramet.train.policy import Policy
+from ramet.train.local.policy import Policy
 from ramet.train.rows import Row
 
 VOCABULARY = 19

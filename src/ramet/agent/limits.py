@@ -26,8 +26,8 @@ class Limits:
         if not closing:
             kept, tail = self.reserve, self.tail
         cap, why = self.ledger.tokens - kept, Stop.BUDGET
-        if budget.context - size - tail - kept < cap:
-            cap, why = budget.context - size - tail - kept, Stop.CONTEXT
+        if budget.window - size - tail - kept < cap:
+            cap, why = budget.window - size - tail - kept, Stop.WINDOW
         if budget.node_tokens is not None:
             cap = min(cap, budget.node_tokens - self.node.usage.tokens - kept)
         if self.ledger.money is not None:
@@ -49,7 +49,7 @@ class Limits:
         """Tokens the next message may have, so that the turn after it still has its reserve."""
         budget, worst = self.budget, self.budget.prices.worst
         kept = self.reserve if closing else 2 * self.reserve + self.tail
-        room = budget.context - size - kept
+        room = budget.window - size - kept
         each = worst(prompt=1, generated=0)
         if self.ledger.money is not None and each:
             left = self.ledger.money - worst(prompt=size, generated=self.reserve)

@@ -17,7 +17,7 @@ import anyio
 from ramet.agent.limits import Limits
 from ramet.agent.spawn import admit, report
 from ramet.agent.transcript import Transcript
-from ramet.agent.words import cut, report_text
+from ramet.agent.wording import cut, report_text
 from ramet.budget import Ledger
 from ramet.errors import EngineError, EngineInterrupted
 from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result, Session
@@ -280,7 +280,7 @@ class NodeRun:
         usage.prompt_tokens += prompt
         usage.cached_tokens += cached
         usage.cost += cost
-        usage.peak_context = max(usage.peak_context, prompt + generated)
+        usage.peak_window = max(usage.peak_window, prompt + generated)
         self.node.meter = Meter()
         self.clock += generated
         return cost
@@ -299,7 +299,7 @@ class NodeRun:
             return Stop.TURNS
         step = self._step(None)
         cap, why = self.limits.cap(step.size, closing=False)
-        if cap < self.limits.reserve and why is Stop.CONTEXT and self._results:
+        if cap < self.limits.reserve and why is Stop.WINDOW and self._results:
             # Shorter results may still leave room for a turn of thinking.
             room = self.limits.room(self.transcript.size, closing=False)
             step = self._fitting(room, closing=None, floor=64) or step

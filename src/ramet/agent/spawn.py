@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ramet.agent.typed import parse_type
-from ramet.agent.words import as_text, cut
+from ramet.agent.returns import parse_type
+from ramet.agent.wording import as_text, cut
 from ramet.budget import shares
 from ramet.errors import MalformedAction
 from ramet.interfaces import Child, Report, Request
@@ -69,7 +69,7 @@ def admit(parent: NodeRun, requests: Sequence[Request], *, beside: int = 0) -> l
     budget = parent.tree.budget
     lendable = parent.ledger.tokens - budget.answer_tokens
     asked = [plan.tokens for plan in wanted]
-    granted = iter(shares(lendable, asked, least=budget.smallest_grant, keep=budget.keep))
+    granted = iter(shares(lendable, asked, least=budget.smallest_grant, parent_share=budget.parent_share))
     decided: list[Plan | Refusal] = []
     tokens: list[int] = []
     for plan in plans:
@@ -210,7 +210,7 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
 
 
 def _does_not_fit(child: NodeRun) -> str | None:
-    window, size = child.tree.budget.context, child.transcript.size
+    window, size = child.tree.budget.window, child.transcript.size
     needed = child.limits.smallest_window(size)
     if needed > window:
         return f"its goal and context need {needed:,} tokens, a window holds {window:,}: hand over less"

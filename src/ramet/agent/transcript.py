@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ramet.errors import EngineError
-from ramet.render import Renderer
+from ramet.tokens.render import Renderer
 from ramet.types import Completion, Message, Node, Piece, Prompt
 
 

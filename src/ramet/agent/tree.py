@@ -16,7 +16,7 @@ import sniffio
 
 from ramet.agent.dialects import make_dialect
 from ramet.agent.node import NodeRun
-from ramet.agent.words import WHY, cut
+from ramet.agent.wording import WHY, cut
 from ramet.budget import Budget
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import Caching, Dialect, Engine, HostFunction, Left, Watcher, World
@@ -104,10 +104,10 @@ class TreeRun:
             root = self._shortened(root)
         node = root.node
         needed = root.limits.smallest_window(root.transcript.size)
-        if needed > budget.context:
+        if needed > budget.window:
             bound = "" if self.engine.renderer.exact else " (an upper bound: give a tokenizer for the exact number)"
             raise ConfigError(
-                f"the task needs a window of {needed:,} tokens{bound}; budget.context is {budget.context:,}"
+                f"the task needs a window of {needed:,} tokens{bound}; budget.window is {budget.window:,}"
             )
         if self.ledger.money is not None and self.ledger.money < root.limits.smallest_money(root.transcript.size):
             raise ConfigError(f"budget.money of ${budget.money:g} does not pay for one turn and an answer")
@@ -197,7 +197,7 @@ class TreeRun:
 
 def _missing(run: NodeRun) -> int:
     """Tokens by which a node's window is too small for what it starts from; below zero, what is to spare."""
-    return run.limits.smallest_window(run.transcript.size) - run.tree.budget.context
+    return run.limits.smallest_window(run.transcript.size) - run.tree.budget.window
 
 
 def _clock() -> Callable[[], float]:

@@ -282,7 +282,7 @@ def _workloads(options: Options, sizes: Sizes) -> list[Workload]:
 def _folder(model: str, dtype: str) -> Iterator[Path]:
     """Where the model's files are; one with random weights is written first, so that all engines load the same."""
     if model not in RANDOM:
-        from ramet.models import model_folder
+        from ramet.models.folders import model_folder
 
         found = model_folder(model)
         if not (found / "config.json").is_file():

@@ -272,7 +272,7 @@ def _of_a_length(ready: list[int], workload: Workload, limit: int) -> Iterator[l
 
 
 def _load(setting: Setting) -> PreTrainedModel:
-    from ramet.models import load_model
+    from ramet.models.folders import load_model
 
     return load_model(setting.folder, device=setting.device, dtype=setting.dtype)
 

@@ -26,11 +26,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ramet.errors import ConfigError
-from ramet.models import choose_device
-from ramet.train.forward import score
-from ramet.train.gradients import Stats, backward
-from ramet.train.losses import Loss
-from ramet.train.policy import Policy, prepare
+from ramet.models.folders import choose_device
+from ramet.train.local.forward import score
+from ramet.train.local.gradients import Stats, backward
+from ramet.train.local.losses import Loss
+from ramet.train.local.policy import Policy, prepare
 from ramet.train.rows import Row
 
 Facts = dict[str, Any]

@@ -127,7 +127,7 @@ async def hold_open(num_nodes: int) -> Facts:
         depth=1,
         children=num_nodes,
         reserve=8,
-        context=100 * num_nodes + 100_000,
+        window=100 * num_nodes + 100_000,
     )
     before, began = _peak_mb(), time.process_time()
     tree = await run("0", engine=engine, budget=budget)

@@ -9,7 +9,7 @@ so that bonuses do not pile up from level to level. The baseline is made of othe
 what this tree did and leaves the gradient unbiased. The weights give every depth the same say, however many leaves
 there are. Rewards are not divided by a standard deviation.
 
-Two knobs are not in the paper. `clone_cost` takes a price off for every clone below a node. `baseline = "alike"`
+Two knobs are not in the paper. `clone_cost` takes a price off for every clone below a node. `baseline = "same_goal"`
 compares a node with those of other trees that were given the very same goal, where there are any: a clone's goal may be
 far easier than its root's, and then the roots say little about what could be expected of the clone.
 """
@@ -35,7 +35,7 @@ class Rao:
 
     bonus: float = 0.0  # lambda; the paper: 0 where the first policy delegates by itself, 0.4 on Oolong
     success: Literal["dense", "sparse"] = "dense"  # each node its own verdict, or the root's for all
-    baseline: Literal["leave_one_out", "mean", "none", "alike"] = "leave_one_out"  # mean: this tree's root included
+    baseline: Literal["leave_one_out", "mean", "none", "same_goal"] = "leave_one_out"  # mean: this tree's root included
     depth_weights: bool = True
     clone_cost: float = 0.0  # for every clone anywhere below a node
 
@@ -57,7 +57,7 @@ class Rao:
     def _group(self, group: Group, weights: Mapping[int, float]) -> dict[Key, Credit]:
         rewards = [self._rewards(tree) for tree in group.trees]
         baselines = self._baselines([reward[0] for reward in rewards])
-        alike = Alike(group.trees, rewards) if self.baseline == "alike" else None
+        alike = Alike(group.trees, rewards) if self.baseline == "same_goal" else None
         found: dict[Key, Credit] = {}
         for place, tree in enumerate(group.trees):
             for node in tree.nodes:

@@ -24,7 +24,7 @@ import httpx
 
 from ramet.engine.wire import Collected, events, problem
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
-from ramet.render import Renderer, TextRenderer
+from ramet.tokens.render import Renderer, TextRenderer
 from ramet.types import Completion, Meter, Prompt
 
 PASSING = {408, 425, 429, 500, 502, 503, 504, 529}  # worth another attempt
@@ -37,7 +37,7 @@ class HttpEngine:
     Example:
         HttpEngine("http://127.0.0.1:8000/v1", model="Qwen/Qwen3-4B", tokenizer="path/to/model")
 
-    `tokenizer` is what `ramet.chat.load_renderer` takes. `concurrency` bounds requests in flight, `tries` attempts per
+    `tokenizer` is what `ramet.tokens.huggingface.load_renderer` takes. `concurrency` bounds requests in flight, `tries` attempts per
     request, `stall_s` the silence after which a request counts as broken. `extra` goes into every request body.
     """
 
@@ -255,7 +255,7 @@ def _renderer(tokenizer: str | Path | Renderer | None) -> Renderer:
     if tokenizer is None:
         return TextRenderer()
     if isinstance(tokenizer, (str, Path)):
-        from ramet.chat import load_renderer
+        from ramet.tokens.huggingface import load_renderer
 
         return load_renderer(tokenizer)
     return tokenizer

@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from ramet.errors import EngineError, EngineInterrupted
-from ramet.render import TextRenderer, Tokenizer, TokenRenderer
+from ramet.tokens.render import TextRenderer, Tokenizer, TokenRenderer
 from ramet.types import Completion, Meter, Prompt
 
 SLICES = 8  # in how many steps the tokens of a slow reply appear

@@ -11,7 +11,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ramet.errors import EngineBusy, EngineError
-from ramet.render import Renderer
+from ramet.tokens.render import Renderer
 from ramet.types import Completion, Meter, clean
 
 DRAIN_S = 0.5

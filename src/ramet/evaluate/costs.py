@@ -18,7 +18,7 @@ class Costs:
     cached: int  # of the prompt tokens: not computed again
     critical_path: int  # generated tokens on the longest chain of dependent work
     critical_path_prompts: int  # the same with the prompt tokens that had to be computed on the way
-    peak_context: int
+    peak_window: int
     nodes: int
     depth: int
     children: int  # nodes that have a parent
@@ -47,7 +47,7 @@ def costs_of(tree: Tree, *, prices: Prices | None = None) -> Costs:
         cached=used.cached_tokens,
         critical_path=critical_path(tree),
         critical_path_prompts=critical_path(tree, prompts=True),
-        peak_context=used.peak_context,
+        peak_window=used.peak_window,
         nodes=len(tree.nodes),
         depth=tree.depth,
         children=sum(node.parent is not None for node in tree.nodes),
@@ -66,7 +66,7 @@ def side_by_side(costs: Sequence[Costs]) -> Costs:
         cached=sum(one.cached for one in costs),
         critical_path=max(one.critical_path for one in costs),
         critical_path_prompts=max(one.critical_path_prompts for one in costs),
-        peak_context=max(one.peak_context for one in costs),
+        peak_window=max(one.peak_window for one in costs),
         nodes=sum(one.nodes for one in costs),
         depth=max(one.depth for one in costs),
         children=sum(one.children for one in costs),

@@ -12,7 +12,7 @@ from typing import Any
 
 from ramet.errors import ConfigError
 from ramet.interfaces import Sized, Taskset
-from ramet.tasks import check_split, load, spec_of, taskset_class
+from ramet.tasks.registry import check_split, load, spec_of, taskset_class
 from ramet.types import Task
 
 MOST_BUCKETS = 8
@@ -47,7 +47,6 @@ class Item:
 def tasksets_of(
     specs: Sequence[str],
     options: Mapping[str, Any],
-    data: str | None = None,
     *,
     own: Mapping[str, Taskset] | None = None,
 ) -> list[tuple[str, Taskset, str]]:
@@ -59,13 +58,12 @@ def tasksets_of(
         raise ConfigError("which tasks? write NAME:SPLIT, like craft:hard (ramet tasks lists them)")
     if len(set(specs)) < len(specs):
         raise ConfigError(f"a split is named twice in {' '.join(specs)}")
-    given = dict(options) | ({} if data is None else {"data": data})
     names = [spec_of(spec)[0] for spec in specs]
     loaded = dict(own or {})
     known = {name: set(inspect.signature(taskset_class(name)).parameters) for name in names if name not in loaded}
-    strange = {option: value for option, value in given.items() if all(option not in one for one in known.values())}
+    strange = {option: value for option, value in options.items() if all(option not in one for one in known.values())}
     for name in known:
-        loaded[name] = load(name, **strange, **{key: value for key, value in given.items() if key in known[name]})
+        loaded[name] = load(name, **strange, **{key: value for key, value in options.items() if key in known[name]})
     return [
         (spec, loaded[name], check_split(loaded[name], spec_of(spec)[1]))
         for spec, name in zip(specs, names, strict=True)
@@ -73,7 +71,7 @@ def tasksets_of(
 
 
 def items_of(
-    tasksets: Sequence[tuple[str, Taskset, str]], *, number: int, trained: Sequence[Trained] = ()
+    tasksets: Sequence[tuple[str, Taskset, str]], *, num_tasks: int, trained: Sequence[Trained] = ()
 ) -> list[Item]:
     """The first tasks of every split, or all it has; a bucket is a split, or a size where there is but one split."""
     found: list[Item] = []
@@ -81,7 +79,7 @@ def items_of(
         size = taskset.size(split)
         if size == 0:
             raise ConfigError(f"{spec} has no tasks")
-        for index in range(number if size is None else min(size, number)):
+        for index in range(num_tasks if size is None else min(size, num_tasks)):
             task = taskset.task(split, index)
             size_of_it = taskset.size_of(task) if isinstance(taskset, Sized) else None
             beyond = bool(trained) and not any(one.covers(taskset.name, size_of_it) for one in trained)

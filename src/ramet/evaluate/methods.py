@@ -82,7 +82,7 @@ def tree_budget(
         tokens=tokens // method.trees,
         money=None if budget.money is None else budget.money / method.trees,
         depth=budget.depth if method.depth is None else method.depth,
-        context=budget.context if window is None else min(budget.context, window),
+        window=budget.window if window is None else min(budget.window, window),
     )
 
 

@@ -16,9 +16,9 @@ from ramet.config import EngineConfig
 from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.items import Trained
 from ramet.interfaces import Sized
-from ramet.models import OURS, check_packages, model_folder
+from ramet.models.folders import OURS, check_packages, model_folder
 from ramet.store import RunDir
-from ramet.tasks import load, spec_of
+from ramet.tasks.registry import load, spec_of
 
 TRAINED = ("train", "warmstart")
 STATE = "learner.safetensors"  # of a checkpoint: the optimiser's, not the model's
@@ -56,7 +56,7 @@ def _newest(run: RunDir) -> Path:
         raise ConfigError(
             f"{run.path} was made by ramet {run.kind} and holds no model: give a run of {' or '.join(TRAINED)}"
         )
-    # As `ramet.train.checkpoint.latest` has it, which would load torch to print a finished table.
+    # As `ramet.train.local.checkpoint.latest` has it, which would load torch to print a finished table.
     checkpoints = sorted(folder for folder in (run.path / "checkpoints").glob("step-*") if folder.is_dir())
     if not checkpoints:
         raise ConfigError(f"{run.path} has no checkpoint yet")
@@ -80,7 +80,7 @@ def _shown(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     warm = config.get("warm", {})
     for part in [config, *([config | warm] if warm.get("steps") else [])]:
         if not part.get("run"):  # else it was shown the trees of another run, of whatever tasks these were
-            yield str(part.get("task", "")), part.get("options", {})
+            yield str(part.get("task", "")), part.get("taskset", {})
 
 
 def _kept(config: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
@@ -88,9 +88,9 @@ def _kept(config: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
     kept = {name: config[name] for name in ("dialect", "show_budget") if name in config}
     limits = {name: one for name, one in config.get("budget", {}).items() if name != "tokens"}
     fixed = {name: one for name, one in limits.items() if not isinstance(one, list)}
-    trained, options = spec_of(str(config.get("task", "")))[0], config.get("options", {})
+    trained, options = spec_of(str(config.get("task", "")))[0], config.get("taskset", {})
     same = all(spec_of(task)[0] == trained for task in tasks)
-    return kept | ({"budget": fixed} if fixed else {}) | ({"options": options} if options and same else {})
+    return kept | ({"budget": fixed} if fixed else {}) | ({"taskset": options} if options and same else {})
 
 
 def _settings(run: Path) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ class Record:
     cached: int
     critical_path: int  # generated tokens on the longest chain of dependent work
     critical_path_prompts: int  # the same with the prompts read on the way
-    peak_context: int
+    peak_window: int
     nodes: int
     depth: int
     delegated: bool

@@ -19,9 +19,9 @@ from ramet.evaluate.settings import EvaluateConfig, limits_of, range_of
 from ramet.evaluate.tables import Section, sections_of
 from ramet.evaluate.text import as_text
 from ramet.interfaces import Engine, Sized, Taskset, Windowed
-from ramet.judge import Judge
-from ramet.rollout import play
 from ramet.store import RunDir
+from ramet.tasks.judge import Judge
+from ramet.tasks.play import play
 from ramet.types import Tree
 
 Key = tuple[str, int | None, str]  # method, budget, task
@@ -99,7 +99,7 @@ async def evaluate(
     """
     own = {one[0].name: one[0] for one in tasks if not isinstance(one, str)}
     specs = [one if isinstance(one, str) else f"{one[0].name}:{one[1]}" for one in tasks]
-    given: dict[str, Any] = {"tasks": specs, "methods": list(methods), "budgets": list(budgets), "number": n}
+    given: dict[str, Any] = {"tasks": specs, "methods": list(methods), "budgets": list(budgets), "num_tasks": n}
     config = build(EvaluateConfig, given | settings)
     jobs, journal = jobs_of(config, own=own), Journal(run)
     await Pool(config, jobs, engine=engine, journal=journal, judge=judge).run()
@@ -118,14 +118,14 @@ def jobs_of(
     config: EvaluateConfig, *, trained: Sequence[Trained] = (), own: Mapping[str, Taskset] | None = None
 ) -> list[Job]:
     """Everything to be done, cell by cell."""
-    tasksets = tasksets_of(config.tasks, config.options, config.data, own=own)
+    tasksets = tasksets_of(config.tasks, config.taskset, own=own)
     said = range_of(config.trained)
     if said is not None:
         for spec, taskset, _ in tasksets:
             if not isinstance(taskset, Sized):
                 raise ConfigError(f"{spec} has no sizes, so --trained means nothing there")
         trained = [said]
-    items = items_of(tasksets, number=config.number, trained=trained)
+    items = items_of(tasksets, num_tasks=config.num_tasks, trained=trained)
     return [
         Job(method=method, budget=budget, item=item, trees=[None] * method.trees)
         for method in methods_of(config.methods)
@@ -171,7 +171,7 @@ class Pool:
     async def run(self) -> None:
         """Until all is done, or something fails; what was finished by then is kept."""
         self._say()
-        slots = anyio.Semaphore(self.config.at_once)
+        slots = anyio.Semaphore(self.config.concurrency)
         try:
             with self._scope:
                 async with anyio.create_task_group() as group:
@@ -245,7 +245,7 @@ def record_of(job: Job, trees: Sequence[Tree]) -> Record:
         cached=used.cached,
         critical_path=used.critical_path,
         critical_path_prompts=used.critical_path_prompts,
-        peak_context=used.peak_context,
+        peak_window=used.peak_window,
         nodes=used.nodes,
         depth=used.depth,
         delegated=used.delegated,

@@ -12,7 +12,7 @@ from ramet.config import EngineConfig, JudgeConfig, build
 from ramet.errors import ConfigError
 from ramet.evaluate.items import Trained
 from ramet.evaluate.methods import methods_of, tree_budget
-from ramet.tasks import spec_of
+from ramet.tasks.registry import spec_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,17 +20,16 @@ class EvaluateConfig:
     """Methods, budgets and tasks: every method under every budget on every task."""
 
     tasks: tuple[str, ...] = ()  # NAME:SPLIT each
-    options: dict[str, Any] = field(default_factory=dict[str, Any])  # of the tasksets
-    data: str | None = None  # folder with task files
+    taskset: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the tasksets
     methods: tuple[str, ...] = ("single", "clones")
     budgets: tuple[int, ...] = ()  # generated tokens per item; none: what each task declares
-    number: int = 100  # of tasks in each split
+    num_tasks: int = 100  # of each split
     dialect: str = "tools"
     temperature: float = 0.7
     seed: int = 0
     show_budget: bool = False  # the model is told what it has left
     trained: str = ""  # LEAST:MOST sizes the model was trained on; empty: what its run directory says
-    at_once: int = 64  # trees under way
+    concurrency: int = 64  # trees run at the same time
     budget: dict[str, Any] = field(default_factory=dict[str, Any])  # other limits, laid over the task's own
     engine: EngineConfig = field(default_factory=EngineConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
@@ -43,7 +42,7 @@ class EvaluateConfig:
         for method in methods_of(self.methods):
             for tokens in self.budgets:
                 tree_budget(method, Budget(), tokens=tokens, limits={})
-        for name in ("number", "at_once"):
+        for name in ("num_tasks", "concurrency"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is a whole number from 1 up; got {getattr(self, name)}")
         if not 0 <= self.temperature < math.inf:

@@ -27,7 +27,7 @@ class Cell:
     critical_path_prompts: float
     prompt: float
     cached: float
-    peak_context: float
+    peak_window: float
     nodes: float
     depth: float
     delegated: float
@@ -126,7 +126,7 @@ def _cell(records: Sequence[Record], bucket: str | None) -> Cell:
         critical_path_prompts=_mean(record.critical_path_prompts for record in records),
         prompt=_mean(record.prompt for record in records),
         cached=_mean(record.cached for record in records),
-        peak_context=_mean(record.peak_context for record in records),
+        peak_window=_mean(record.peak_window for record in records),
         nodes=_mean(record.nodes for record in records),
         depth=_mean(record.depth for record in records),
         delegated=_mean(record.delegated for record in records),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramet.report.behind import behind_cells, behind_differences, drawn_tree, examples
 from ramet.report.curves import overlaid_pictures, training_pictures
-from ramet.report.gaps import gaps_picture
+from ramet.report.differences import gaps_picture
+from ramet.report.drilldown import behind_cells, behind_differences, drawn_tree, examples
 from ramet.report.markup import Content, tag
 from ramet.report.numbers import Comparison, overviews
 from ramet.report.plots import Picture, evaluation_pictures, overview_picture

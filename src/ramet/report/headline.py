@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ramet.evaluate.statistics import rate
+from ramet.report.format import hundredths, listed, many_tokens, method_name, percent, points, tokens
 from ramet.report.numbers import ALL, BASELINE, BEYOND, Comparison, Versus, is_oracle
 from ramet.report.read import Run, number_in
-from ramet.report.words import hundredths, listed, many_tokens, method_name, percent, points, tokens
 
 Pair = tuple[str, str, str, str, str]  # part; run and method; run and method
 

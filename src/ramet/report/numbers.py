@@ -159,7 +159,7 @@ def by_split(run: Run) -> list[tuple[str, Run]]:
 
 def _comparable(one: Run, other: Run) -> bool:
     """They share tasks: the same names, made with the same options."""
-    alike = all(one.config.get(key) == other.config.get(key) for key in ("options", "data"))
+    alike = one.config.get("taskset") == other.config.get("taskset")
     return alike and bool({record.task for record in one.records} & {record.task for record in other.records})
 
 

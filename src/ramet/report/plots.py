@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ramet.draw import one_line
 from ramet.evaluate.record import Record
+from ramet.report.format import method_name
 from ramet.report.numbers import SIZE, Cell, Comparison, accuracy_of, bucket_word, is_oracle
 from ramet.report.style import WIDTH, Look, canvas, light, looks, svg_of
-from ramet.report.words import method_name
-from ramet.view import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

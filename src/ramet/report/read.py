@@ -17,7 +17,7 @@ from typing import Any, cast
 from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.journal import read_records
 from ramet.evaluate.record import Record
-from ramet.parquet import SCHEMA, tree_from_rows
+from ramet.store.parquet import SCHEMA, tree_from_rows
 from ramet.store import RunDir
 from ramet.types import Tree
 

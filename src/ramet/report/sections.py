@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ramet.evaluate.record import Record
 from ramet.evaluate.tables import areas_of
+from ramet.report.format import amount, hundredths, method_name, percent, points, short_tokens, signed, verdict
 from ramet.report.markup import Content, Markup, anchor, table, tag
 from ramet.report.numbers import ALL, BEYOND, WITHIN, Bucket, Cell, Comparison, Key, Versus, accuracy_of, bucket_word
 from ramet.report.plots import Picture
-from ramet.report.words import amount, hundredths, method_name, percent, points, short_tokens, signed, verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ COSTS = (
     _mean("depth", "levels below the root", lambda record: record.depth),
     Column("beside", "share of clones that ran at the same time as a sibling", _beside),
     _mean("prompt", "prompt tokens read, those from a cache included", lambda record: record.prompt),
-    _mean("peak", "most tokens in one window", lambda record: record.peak_context),
+    _mean("peak", "most tokens in one window", lambda record: record.peak_window),
     _mean("seconds", "from the first call to the answer", lambda record: record.seconds),
 )
 DOLLARS = Column("dollars", "by the price table", _dollars)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ramet.draw import one_line, walk
 from ramet.report.plots import Picture, picture
 from ramet.report.style import WIDTH, canvas, light
 from ramet.types import Node, Tree
-from ramet.view import one_line, walk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

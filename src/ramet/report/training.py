@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramet.report.behind import command
+from ramet.draw import one_line
+from ramet.report.drilldown import command
+from ramet.report.format import amount, hundredths
 from ramet.report.markup import Content, Markup, anchor, table, tag
 from ramet.report.read import Run, number_in
 from ramet.report.sections import link
-from ramet.report.words import amount, hundredths
 from ramet.types import Tree
-from ramet.view import one_line
 
 LAST = 10  # steps whose mean is shown beside the last one
 SHARE, COUNT, PLAIN = "share", "count", "plain"

@@ -19,9 +19,9 @@ from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index, span
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.oracle import Ask, Move, View
+from ramet.tasks.registry import check_index, span
 from ramet.types import Node, Task, Verdict
 
 PATTERN = re.compile(r"(?<![01?\w])[01?]+(?![01?\w])")

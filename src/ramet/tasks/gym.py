@@ -17,10 +17,10 @@ from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.oracle import Relay
+from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
 ONE_IN = 4  # questions kept for evaluation; with fewer, slow generators would take long to find one
@@ -77,7 +77,7 @@ class Gym:
             tokens=12_000 + size,
             nodes=16,
             depth=2,
-            context=16_384 + 2 * size,
+            window=16_384 + 2 * size,
             result_bytes=8192,
             output_bytes=32_768,
         )

@@ -23,10 +23,10 @@ from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import World
-from ramet.tasks import check_index, observed_sizes, rows_of
 from ramet.tasks.check import NUMBER, exact_match, f1, last_number, normalise, same_number
 from ramet.tasks.files import Fields, context_of, read_lines
 from ramet.tasks.oracle import Move, Relay, View
+from ramet.tasks.registry import check_index, observed_sizes, rows_of
 from ramet.types import Node, Task, Verdict, clean
 
 CHECKS = ("exact", "number", "f1", "regex", "judge")
@@ -91,7 +91,7 @@ class JsonLines:
             tokens=12_000 + size,
             nodes=16,
             depth=2,
-            context=WINDOW + 2 * size,
+            window=WINDOW + 2 * size,
             result_bytes=8192 + answer,
             output_bytes=32_768 + 4 * answer,
         )

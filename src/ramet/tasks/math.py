@@ -15,12 +15,12 @@ from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError, MalformedAction
 from ramet.interfaces import World
-from ramet.tasks import check_index
 from ramet.tasks.check import same_number
 from ramet.tasks.expression import parse
 from ramet.tasks.files import Fields, data_file, read_lines
 from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.oracle import Relay
+from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
 ALIASES = {"train": "gsm8k_train", "eval": "gsm8k_test"}
@@ -74,7 +74,7 @@ class Math:
     def budget(self, task: Task) -> Budget:
         # A root that delegates writes the question once more.
         size = len(task.question)
-        return Budget(tokens=12_000 + size, nodes=16, depth=2, context=16_384 + 2 * size)
+        return Budget(tokens=12_000 + size, nodes=16, depth=2, window=16_384 + 2 * size)
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         del world

@@ -14,11 +14,11 @@ from typing import Any, cast
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import HostFunction, World
-from ramet.tasks import check_index, observed_sizes, rows_of
 from ramet.tasks.check import last_number
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.files import data_file, read_lines
 from ramet.tasks.oracle import Ask, Do, Move, View
+from ramet.tasks.registry import check_index, observed_sizes, rows_of
 from ramet.types import Node, Task, Verdict
 
 RANGE = re.compile(r"\bnumber between (\d{1,18}) and (\d{1,18})\b", re.IGNORECASE)

@@ -17,11 +17,11 @@ from typing import Any
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import HostFunction, World
-from ramet.tasks import check_index
 from ramet.tasks.dice import Dice
-from ramet.tasks.fiction import Fiction, invent
 from ramet.tasks.files import data_file, read_lines
-from ramet.tasks.multihop import (
+from ramet.tasks.multihop.fiction import Fiction, invent
+from ramet.tasks.multihop.plans import Plan, Planner, planner, reference_of
+from ramet.tasks.multihop.taskset import (
     COMPARES,
     REQUIRED,
     ROWS,
@@ -30,8 +30,8 @@ from ramet.tasks.multihop import (
     grade,
     hops_of,
 )
-from ramet.tasks.multihop_plans import Plan, Planner, planner, reference_of
 from ramet.tasks.oracle import Ask, Do, Move, View
+from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
 WORD = re.compile(r"\w+")
@@ -109,7 +109,7 @@ class Search:
             nodes=8 + 4 * hops,
             depth=3,
             turns=8 + 3 * hops,
-            context=8192 if invented else 16384,
+            window=8192 if invented else 16384,
             output_bytes=8192 if invented else 32768,
             reserve=64,
         )

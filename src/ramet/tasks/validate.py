@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from ramet.agent.dialects import DIALECTS
 from ramet.interfaces import Taskset
-from ramet.rollout import demonstrate
-from ramet.tasks import check_index, check_split
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import check_index, check_split
 from ramet.types import Stop, Task, Tree
 
 

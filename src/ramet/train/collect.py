@@ -16,8 +16,8 @@ import anyio
 from ramet.budget import Budget
 from ramet.errors import RametError, TrainError
 from ramet.interfaces import Dialect, Engine, Taskset
-from ramet.rollout import play
-from ramet.tasks import check_split
+from ramet.tasks.play import play
+from ramet.tasks.registry import check_split
 from ramet.train.settings import Bounds, TrainConfig, bounds_of
 from ramet.types import Task, Tree
 
@@ -38,7 +38,7 @@ def attempts_of(taskset: Taskset, split: str, config: TrainConfig, *, step: int)
     bounds = bounds_of(config.budget)
     for place, index in enumerate(indices(taskset, split, config, step=step)):
         task = taskset.task(split, index)
-        for member in range(config.group):
+        for member in range(config.group_size):
             drawn = (step, place, member) if config.budget_per == "tree" else (step, place)
             attempts.append(
                 Attempt(
@@ -56,7 +56,7 @@ def indices(taskset: Taskset, split: str, config: TrainConfig, *, step: int) -> 
     size = taskset.size(check_split(taskset, split))
     if size == 0:
         raise TrainError(f"{taskset.name}:{split} has no tasks")
-    places = range(step * config.tasks, (step + 1) * config.tasks)
+    places = range(step * config.tasks_per_step, (step + 1) * config.tasks_per_step)
     if size is None:
         return list(places)
     orders = {epoch: _shuffled(size, config.seed, epoch) for epoch in {place // size for place in places}}

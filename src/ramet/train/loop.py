@@ -28,20 +28,20 @@ from ramet.credit import Group, Rule
 from ramet.credit import load as load_rule
 from ramet.errors import ConfigError, TrainError
 from ramet.interfaces import Taskset
-from ramet.models import load_model, model_folder
+from ramet.models.folders import load_model, model_folder
 from ramet.store import RunDir
-from ramet.tasks import check_split, spec_of
-from ramet.tasks import load as load_taskset
-from ramet.train.ahead import ages, collecting
-from ramet.train.checkpoint import folder_at, latest, save
+from ramet.tasks.registry import check_split, spec_of
+from ramet.tasks.registry import load as load_taskset
 from ramet.train.collect import attempts_of, collect
-from ramet.train.forward import score
-from ramet.train.gradients import Elsewhere
-from ramet.train.held import Held, Started, Tell, found_again, free_memory, hold, kept, quiet, settled, tracked
-from ramet.train.learn import facts_of, learn
-from ramet.train.policy import prepare
+from ramet.train.local.backend import Held, Started, Tell, found_again, free_memory, hold, kept, quiet, settled, tracked
+from ramet.train.local.checkpoint import folder_at, latest, save
+from ramet.train.local.forward import score
+from ramet.train.local.gradients import Elsewhere
+from ramet.train.local.policy import prepare
+from ramet.train.prefetch import ages, collecting
 from ramet.train.rows import Row
 from ramet.train.settings import TrainConfig, WarmConfig, warm_of
+from ramet.train.step import facts_of, learn
 from ramet.train.track import check_trackers
 from ramet.train.warmstart import check_source, resume_warmstart, warmstart
 from ramet.types import Node, Task, Tree, Verdict
@@ -122,13 +122,13 @@ def work_of(config: TrainConfig) -> Work:
     """Find everything a config names; what is not there is told now."""
     check_trackers(config.track)
     make_dialect(config.dialect)
-    taskset, split = _tasks(config.task, config.options)
+    taskset, split = _tasks(config.task, config.taskset)
     rule = load_rule(config.rule, config.credit)
-    if config.group == 1:
+    if config.group_size == 1:
         _check_lone(rule, config.rule)
     trial = None
     if config.eval.every:
-        trial = _tasks(config.eval.task or f"{taskset.name}:eval", config.options)
+        trial = _tasks(config.eval.task or f"{taskset.name}:eval", config.taskset)
     warm = warm_of(config)
     if warm is not None:
         check_source(warm)
@@ -156,7 +156,7 @@ def _check_lone(rule: Rule, name: str) -> None:
     try:
         rule.credit([Group(key="lone", trees=(tree,))])
     except TrainError:
-        raise ConfigError(f"group=1: {name} compares the trees of one task; give group=2 or more") from None
+        raise ConfigError(f"group_size=1: {name} compares the trees of one task; give group_size=2 or more") from None
 
 
 def _reference(config: TrainConfig, held: Held) -> Elsewhere | None:
@@ -177,7 +177,7 @@ async def _go_on(work: Work, held: Held, run: RunDir, *, first: int, tell: Tell)
     config = work.config
     reference = _reference(config, held)
     steps = range(first, config.steps)
-    with kept(held, run, keep=config.keep):
+    with kept(held, run, keep=config.keep_checkpoints):
         async with collecting(partial(_collect, work, held), steps, ahead=config.overlap) as collect_step:
             for step in steps:
                 began = time.monotonic()
@@ -192,7 +192,7 @@ async def _go_on(work: Work, held: Held, run: RunDir, *, first: int, tell: Tell)
                 tell(record)
                 over = config.minutes is not None and time.monotonic() - work.began > 60 * config.minutes
                 if (step + 1) % config.save_every == 0 or step + 1 == config.steps or over:
-                    save(held.learner, run.path, step=step + 1, tokenizer=held.folder, keep=config.keep)
+                    save(held.learner, run.path, step=step + 1, tokenizer=held.folder, keep=config.keep_checkpoints)
                 if over:
                     return
 
@@ -221,9 +221,9 @@ async def _learn(
         engine=held.engine,
         loss=config.loss,
         rate=config.update.rate_at(step, config.steps),
-        tokens=config.update.tokens,
+        tokens=config.update.micro_batch_tokens,
         temperature=config.temperature,
-        gap=config.gap,
+        gap=config.max_logprob_gap,
         reference=reference,
     )
     if not config.overlap:
@@ -236,8 +236,8 @@ async def _learn(
 async def _evaluate(work: Work, held: Held, run: RunDir, taskset: Taskset, split: str, *, step: int) -> dict[str, Any]:
     """Play the same tasks with the same seeds each time, one tree each; their numbers begin with `eval_`."""
     size = taskset.size(split)
-    number = work.config.eval.number if size is None else min(size, work.config.eval.number)
-    config = replace(work.config, tasks=number, group=1)
+    number = work.config.eval.num_tasks if size is None else min(size, work.config.eval.num_tasks)
+    config = replace(work.config, tasks_per_step=number, group_size=1)
     attempts = [
         replace(attempt, id=f"eval-{step:06d}-{place:03d}")
         for place, attempt in enumerate(attempts_of(taskset, split, config, step=0))

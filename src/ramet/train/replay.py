@@ -12,7 +12,7 @@ from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import Taskset
-from ramet.render import TokenRenderer
+from ramet.tokens.render import TokenRenderer
 from ramet.types import Node, Piece, Prompt, Stop, Tree
 
 NO_LIMIT = 2**40  # tokens are counted otherwise here: what fitted there has to fit

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from ramet.budget import Budget
 from ramet.config import build
 from ramet.errors import ConfigError
-from ramet.tasks import spec_of
-from ramet.train.losses import Loss
+from ramet.tasks.registry import spec_of
+from ramet.train.local.losses import Loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +29,22 @@ class SamplerConfig:
 class UpdateConfig:
     """How gradients become weights: AdamW, a rate that may rise at first and fall later."""
 
-    rate: float = 1e-5
-    warmup: int = 0  # steps in which the rate rises from nothing
+    learning_rate: float = 1e-5
+    warmup_steps: int = 0  # steps in which the rate rises from nothing
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # after that, down to zero at the last step
     betas: tuple[float, float] = (0.9, 0.95)
-    decay: float = 0.0
-    clip: float = 1.0  # longest gradient; longer ones are shortened to it
-    tokens: int = 16_384  # packed tokens the model reads at once
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0  # longest gradient; longer ones are shortened to it
+    micro_batch_tokens: int = 16_384  # packed tokens the model reads at once
     packed: bool | None = None  # None: where the model allows it
-    checkpointing: bool = False  # less memory, a third more work
-    lora: int = 0  # rank of small matrices that are trained instead of the model's own; 0: its own
+    gradient_checkpointing: bool = False  # less memory, a third more work
+    lora_rank: int = 0  # rank of small matrices that are trained instead of the model's own; 0: its own
     lora_alpha: float = 32.0
 
     def __post_init__(self) -> None:
-        for name in ("rate", "clip", "tokens"):
+        for name in ("learning_rate", "max_grad_norm", "micro_batch_tokens"):
             _check(f"update.{name}", getattr(self, name), least=0, included=False)
-        for name in ("warmup", "decay", "lora", "lora_alpha"):
+        for name in ("warmup_steps", "weight_decay", "lora_rank", "lora_alpha"):
             _check(f"update.{name}", getattr(self, name), least=0)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"update.betas are two numbers from 0 to below 1; got {self.betas!r}")
@@ -53,19 +53,19 @@ class UpdateConfig:
         """The rate of one step of many, counted from 0. It depends on nothing else, so a resumed run finds it again.
 
         Example:
-            UpdateConfig(rate=0.1, warmup=2, schedule="linear").rate_at(0, 12)  # 0.05
-            UpdateConfig(rate=0.1, warmup=2, schedule="linear").rate_at(7, 12)  # 0.05
+            UpdateConfig(learning_rate=0.1, warmup_steps=2, schedule="linear").rate_at(0, 12)  # 0.05
+            UpdateConfig(learning_rate=0.1, warmup_steps=2, schedule="linear").rate_at(7, 12)  # 0.05
         """
-        if step < self.warmup:
-            return self.rate * (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, steps - self.warmup)
+        if step < self.warmup_steps:
+            return self.learning_rate * (step + 1) / self.warmup_steps
+        done = (step - self.warmup_steps) / max(1, steps - self.warmup_steps)
         match self.schedule:
             case "constant":
-                return self.rate
+                return self.learning_rate
             case "linear":
-                return self.rate * (1 - done)
+                return self.learning_rate * (1 - done)
             case "cosine":
-                return self.rate * (1 + math.cos(math.pi * done)) / 2
+                return self.learning_rate * (1 + math.cos(math.pi * done)) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +74,12 @@ class EvalConfig:
 
     every: int = 0  # steps; 0: never
     task: str = ""  # NAME:SPLIT; empty: the trained taskset's split `eval`
-    number: int = 64
+    num_tasks: int = 64
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
         _check("eval.every", self.every, least=0)
-        _check("eval.number", self.number, least=1)
+        _check("eval.num_tasks", self.num_tasks, least=1)
         _check("eval.temperature", self.temperature, least=0)
 
 
@@ -90,11 +90,11 @@ class TrainConfig:
     name: str = "train"  # of the run directory
     model: str = "smollm2"  # or a Hugging Face folder
     task: str = "arithmetic:train"  # NAME:SPLIT
-    options: dict[str, Any] = field(default_factory=dict[str, Any])  # of the taskset
+    taskset: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the taskset
     dialect: str = "tools"
     steps: int = 100
-    tasks: int = 8  # per step
-    group: int = 8  # trees per task
+    tasks_per_step: int = 8
+    group_size: int = 8  # trees per task
     overlap: int = 0  # steps collected while an earlier one is learnt: their weights may be so much older
     seed: int = 0
     temperature: float = 1.0
@@ -109,18 +109,18 @@ class TrainConfig:
     eval: EvalConfig = field(default_factory=EvalConfig)
     warm: dict[str, Any] = field(default_factory=dict[str, Any])  # a supervised start before it; see `warm_of`
     track: tuple[str, ...] = ()  # who else gets the numbers: tensorboard, wandb, trackio
-    gap: float = 0.1  # stop when sampler and learner differ by more than this in log-prob, on average
+    max_logprob_gap: float = 0.1  # stop when sampler and learner differ by more than this in log-prob, on average
     save_every: int = 10  # steps
-    keep: int = 2  # checkpoints
+    keep_checkpoints: int = 2  # checkpoints
     minutes: float | None = None  # stop after so long, saved; None: when all steps are done
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tasks", "group", "save_every", "keep"):
+        for name in ("steps", "tasks_per_step", "group_size", "save_every", "keep_checkpoints"):
             _check(name, getattr(self, name), least=1)
         _check("temperature", self.temperature, least=0, included=False)
         if self.minutes is not None:
             _check("minutes", self.minutes, least=0, included=False)
-        _check("gap", self.gap, least=0, included=False)
+        _check("max_logprob_gap", self.max_logprob_gap, least=0, included=False)
         _check("overlap", self.overlap, least=0)
         if self.overlap and self.loss.kind == "plain" and self.loss.ceiling is None:
             raise ConfigError("overlap: trees of older weights need importance weights: cispo, ppo, or a loss.ceiling")
@@ -138,25 +138,25 @@ class WarmConfig:
     name: str = "warmstart"
     model: str = "smollm2"
     task: str = "arithmetic:train"  # NAME:SPLIT, demonstrated by its oracle
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    taskset: dict[str, Any] = field(default_factory=dict[str, Any])
     run: str = ""  # a run directory whose trees are shown instead
     least: float = 1.0  # score of a root from which its tree is worth showing
     dialect: str = "tools"
     delegate: float = 0.5  # share of demonstrations that delegate
     steps: int = 100
-    trees: int = 64  # per step
+    trees_per_step: int = 64
     seed: int = 0
     budget: dict[str, Any] = field(default_factory=dict[str, Any])
     show_budget: bool = False
     loss: Loss = field(default_factory=lambda: Loss(kind="plain", aggregation="token"))
-    update: UpdateConfig = field(default_factory=lambda: UpdateConfig(rate=1e-4))
+    update: UpdateConfig = field(default_factory=lambda: UpdateConfig(learning_rate=1e-4))
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     track: tuple[str, ...] = ()
     save_every: int = 100
-    keep: int = 1
+    keep_checkpoints: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("steps", "trees", "save_every", "keep"):
+        for name in ("steps", "trees_per_step", "save_every", "keep_checkpoints"):
             _check(name, getattr(self, name), least=1)
         if not 0 <= self.delegate <= 1:
             raise ConfigError(f"delegate is a share from 0 to 1; got {self.delegate!r}")
@@ -166,7 +166,7 @@ class WarmConfig:
         bounds_of(self.budget)
 
 
-SHARED = ("task", "options", "dialect", "budget", "show_budget")  # what a supervised start may say otherwise
+SHARED = ("task", "taskset", "dialect", "budget", "show_budget")  # what a supervised start may say otherwise
 SAME = ("name", "model", "seed", "sampler", "track")  # what it may not
 
 

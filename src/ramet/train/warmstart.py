@@ -22,19 +22,19 @@ from ramet.agent.dialects import make_dialect
 from ramet.config import load
 from ramet.errors import TrainError
 from ramet.interfaces import Taskset
-from ramet.render import TokenRenderer
-from ramet.rollout import demonstrate
 from ramet.store import RunDir, read_trees
-from ramet.tasks import check_split, spec_of
-from ramet.tasks import load as load_taskset
-from ramet.train.checkpoint import latest, save
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import check_split, spec_of
+from ramet.tasks.registry import load as load_taskset
+from ramet.tokens.render import TokenRenderer
 from ramet.train.collect import drawn_budget, seed_of
-from ramet.train.held import Held, Started, Tell, found_again, hold, kept, quiet, settled, tracked
-from ramet.train.learn import differentiate, facts_of
-from ramet.train.learner import shorten, step
+from ramet.train.local.backend import Held, Started, Tell, found_again, hold, kept, quiet, settled, tracked
+from ramet.train.local.checkpoint import latest, save
+from ramet.train.local.learner import shorten, step
 from ramet.train.replay import replay, speaks
 from ramet.train.rows import Row, rows_of
 from ramet.train.settings import WarmConfig, bounds_of
+from ramet.train.step import differentiate, facts_of
 from ramet.train.track import check_trackers
 from ramet.types import Tree
 
@@ -73,7 +73,7 @@ def check_source(config: WarmConfig) -> Callable[[Held], Shown]:
     """Where demonstrations come from; what is not there is told before a model is loaded."""
     check_trackers(config.track)
     name, split = spec_of(config.task)
-    taskset = load_taskset(name, **config.options)
+    taskset = load_taskset(name, **config.taskset)
     if config.run:
         trees = worth_showing(list(read_trees(config.run)), least=config.least, where=config.run)
         return lambda held: _from_trees(anyio.run(own_words, trees, taskset, held.renderer), config)
@@ -109,7 +109,7 @@ def _from_trees(trees: Sequence[Tree], config: WarmConfig) -> Shown:
     async def shown(step: int) -> list[Tree]:
         """Every tree once, in a new order each time round."""
         await anyio.lowlevel.checkpoint()
-        places = range(step * config.trees, (step + 1) * config.trees)
+        places = range(step * config.trees_per_step, (step + 1) * config.trees_per_step)
         orders: dict[int, list[Tree]] = {}
         for epoch in {place // len(trees) for place in places}:
             orders[epoch] = list(trees)
@@ -121,7 +121,7 @@ def _from_trees(trees: Sequence[Tree], config: WarmConfig) -> Shown:
 
 def _from_oracle(taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer) -> Shown:
     async def shown(step: int) -> list[Tree]:
-        places = range(step * config.trees, (step + 1) * config.trees)
+        places = range(step * config.trees_per_step, (step + 1) * config.trees_per_step)
         trees = await demonstrations(taskset, split, config, renderer, places)
         return worth_showing(trees, least=config.least, where=f"the oracle of {config.task}")
 
@@ -160,11 +160,11 @@ def rows_to_copy(trees: Sequence[Tree]) -> list[Row]:
 
 
 async def _go_on(config: WarmConfig, held: Held, shown: Shown, run: RunDir, *, first: int, tell: Tell) -> None:
-    with kept(held, run, keep=config.keep):
+    with kept(held, run, keep=config.keep_checkpoints):
         for number in range(first, config.steps):
             began = time.monotonic()
             trees = await shown(number)
-            stats = differentiate(held.learner, rows_to_copy(trees), loss=config.loss, tokens=config.update.tokens)
+            stats = differentiate(held.learner, rows_to_copy(trees), loss=config.loss, tokens=config.update.micro_batch_tokens)
             norm, rate = shorten(held.learner), config.update.rate_at(number, config.steps)
             with held.engine.updating():
                 step(held.learner, rate=rate)
@@ -173,4 +173,4 @@ async def _go_on(config: WarmConfig, held: Held, shown: Shown, run: RunDir, *, f
             run.log(record)
             tell(record)
             if (number + 1) % config.save_every == 0 or number + 1 == config.steps:
-                save(held.learner, run.path, step=number + 1, tokenizer=held.folder, keep=config.keep)
+                save(held.learner, run.path, step=number + 1, tokenizer=held.folder, keep=config.keep_checkpoints)

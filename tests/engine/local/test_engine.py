@@ -18,7 +18,7 @@ from ramet.engine.local.cpu import CpuRunner, Results
 from ramet.engine.local.scheduler import Step
 from ramet.engine.scripted import WordTokenizer
 from ramet.errors import ConfigError, EngineError
-from ramet.render import TokenRenderer
+from ramet.tokens.render import TokenRenderer
 from ramet.types import Meter, Prompt
 from tests.engine.local.models import VOCABULARY, ask, farthest, make, texts
 
@@ -414,7 +414,7 @@ def test_small_odd_models_run_too() -> None:
 def test_trees_run_on_it_under_either_event_loop(backend: str) -> None:
     model = make(max_position_embeddings=4096)
     with LocalEngine(model, renderer=TokenRenderer(Letters())) as engine:
-        tree = anyio.run(lambda: run("hello", engine=engine, budget=Budget(tokens=60, context=4000)), backend=backend)
+        tree = anyio.run(lambda: run("hello", engine=engine, budget=Budget(tokens=60, window=4000)), backend=backend)
         ask(engine, [[1]])
     assert 0 < tree.usage.tokens <= 60
     assert not engine._scheduler._parked, "a node's pages are still kept for it"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ramet.chat import load_renderer
 from ramet.engine.local import LocalEngine
-from ramet.models import load_model
+from ramet.models.folders import load_model
+from ramet.tokens.huggingface import load_renderer
 from tests.engine.local.models import ask, farthest
 
 THINGS = ("cats", "rivers", "gold", "books", "the stars", "music", "chess", "bridges", "old clocks", "honey")

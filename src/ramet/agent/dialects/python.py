@@ -16,9 +16,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ramet.agent.prompts import load
+from ramet.agent.returns import convert, type_text
 from ramet.agent.sandbox import HostCall, Interpreter, Sandbox, Step
-from ramet.agent.typed import convert, type_text
-from ramet.agent.words import (
+from ramet.agent.wording import (
     WHY,
     after_thoughts,
     answer_in,

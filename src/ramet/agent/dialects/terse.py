@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ramet.agent.words import after_thoughts, cut
+from ramet.agent.wording import after_thoughts, cut
 from ramet.errors import ConfigError
 from ramet.interfaces import Host, HostFunction, Left, Outcome, Report, Request, Result
 from ramet.types import Stop

@@ -18,7 +18,7 @@ import anyio
 import json_repair
 
 from ramet.agent.prompts import load
-from ramet.agent.words import (
+from ramet.agent.wording import (
     WHY,
     after_thoughts,
     answer_in,

@@ -1,6 +1,6 @@
 """A model in this process: see `LocalEngine`."""
 
-from ramet.models import check_packages
+from ramet.models.folders import check_packages
 
 check_packages("", "numpy")  # one clear line rather than a traceback from deep inside
 

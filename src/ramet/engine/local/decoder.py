@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from ramet import attention
+from ramet.models import attention
 
 KNOWN = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"}
 ROPES = {"default", "linear", "llama3", "yarn"}  # rotations that do not depend on the length of the text

@@ -15,7 +15,6 @@ import anyio
 import torch
 from transformers import PreTrainedModel
 
-from ramet import attention
 from ramet.engine.local import setup
 from ramet.engine.local.cache import PrefixCache
 from ramet.engine.local.cpu import Results
@@ -23,7 +22,8 @@ from ramet.engine.local.loops import Loop, current_loop
 from ramet.engine.local.request import Request, Sampling
 from ramet.engine.local.scheduler import Scheduler, Stats, Step
 from ramet.errors import EngineError
-from ramet.render import Renderer
+from ramet.models import attention
+from ramet.tokens.render import Renderer
 from ramet.types import Completion, Meter, Prompt
 
 SMALLEST_CHUNK = 64

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from ramet.engine.local.cpu import CpuRunner, Shape
 from ramet.engine.local.decoder import Folded, Plain, foldable
 from ramet.errors import ConfigError
-from ramet.render import Renderer, TextRenderer
+from ramet.tokens.render import Renderer, TextRenderer
 
 PAGE = 16  # tokens
 SMALL = 4_000_000  # parameters up to which threads wait for each other longer than they compute
@@ -23,8 +23,8 @@ def load(
     model: str | Path | PreTrainedModel, renderer: Renderer | None, device: str | None, dtype: str | None
 ) -> tuple[PreTrainedModel, Renderer]:
     if isinstance(model, (str, Path)):
-        from ramet.chat import load_renderer
-        from ramet.models import load_model, model_folder
+        from ramet.models.folders import load_model, model_folder
+        from ramet.tokens.huggingface import load_renderer
 
         folder = model_folder(model)
         return load_model(folder, device=device, dtype=dtype), renderer or load_renderer(folder)

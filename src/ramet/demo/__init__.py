@@ -1,0 +1,1 @@
+"""The demonstrations that come with the package."""

@@ -1,0 +1,115 @@
+# pyright: standard
+"""A tokenizer and a model from nothing, small enough to learn on a CPU: no download, no corpus.
+
+One token a character, a few pieces of text that come often as one token each, and one token each to open the user's
+part, to open the model's turn and to end it. What comes back after a turn follows its end at once:
+
+    <|user|>Compute 1+2<|model|>1+2=3
+    = 3<|end|>
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ramet.errors import ConfigError
+from ramet.models.folders import check_packages
+from ramet.tasks.codes import ASKED, LAST
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
+USER, MODEL, END, PAD = "<|user|>", "<|model|>", "<|end|>", "<|pad|>"
+CONTROL = (PAD, END, USER, MODEL)
+UNKNOWN = "\ufffd"  # what is not in the alphabet reads as this
+WORDS = ("\n\n", "Compute ", ASKED, LAST, " codes\n", "> ", "= ", "< ")  # pieces of text that are one token
+TOTALS = tuple(f"={digit}\n" for digit in range(10))  # so are a result at the end of its line,
+PARTS = tuple(f":{digit}" for digit in range(10))  # a digit behind a colon,
+PLACES = tuple(map("".join, product("01?", repeat=4)))  # and four places of a code
+ALPHABET = ("\n", *map(chr, range(32, 127)))
+VOCABULARY = {
+    text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *PARTS, *PLACES, *ALPHABET])
+}
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}" + MODEL + "{{ m.content }}" + END + "{% else %}"
+    "{% if m.role != 'system' and (loop.first or loop.previtem.role == 'system') %}" + USER + "{% endif %}"
+    "{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}" + MODEL + "{% endif %}"
+)
+
+
+def fingerprint() -> str:
+    """Changes when the tokenizer does: a model is of no use with another."""
+    return hashlib.sha256(repr((VOCABULARY, TEMPLATE)).encode()).hexdigest()[:8]
+
+
+def nano_tokenizer_files(folder: str | Path) -> Path:
+    """Write `tokenizer.json` and `tokenizer_config.json`, as `ramet.tokens.huggingface` and transformers read them."""
+    try:
+        from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+    except ImportError:
+        raise ConfigError("a tokenizer needs its package: pip install 'ramet[hf]'") from None
+    inner = Tokenizer(models.WordLevel(VOCABULARY, unk_token=UNKNOWN))
+    pieces = "|".join([*map(re.escape, WORDS), r"=[0-9]\n", r":[0-9]", r"[01?]{4}", r"[\s\S]"])
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex(pieces), behavior="isolated")
+    inner.decoder = decoders.Fuse()
+    inner.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL])
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "chat_template": TEMPLATE,
+        "eos_token": END,
+        "pad_token": PAD,
+        "unk_token": UNKNOWN,
+        "clean_up_tokenization_spaces": False,
+    }
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    inner.save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    return path
+
+
+def nano_model(
+    *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
+) -> LlamaForCausalLM:
+    """A Llama with random weights, the same for the same seed: a third of a million parameters as it stands."""
+    if min(hidden, layers, heads, window) < 1 or hidden % (2 * heads):
+        raise ConfigError(f"hidden is a multiple of twice the heads, all from 1 up; got {hidden} and {heads} heads")
+    check_packages("nano")
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=window,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=VOCABULARY[END],
+        pad_token_id=VOCABULARY[PAD],
+    )
+    with torch.random.fork_rng(devices=[]):  # nobody else's draws change
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config)
+
+
+def write_nano(
+    folder: str | Path, *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
+) -> Path:
+    """A new model and its tokenizer in a folder, as `LocalEngine` and transformers load them."""
+    model = nano_model(hidden=hidden, layers=layers, heads=heads, window=window, seed=seed)
+    from safetensors.torch import save_model
+
+    path = nano_tokenizer_files(folder)
+    model.config.save_pretrained(path)
+    model.generation_config.save_pretrained(path)
+    save_model(model, str(path / "model.safetensors"), metadata={"format": "pt"})
+    return path

@@ -1,0 +1,209 @@
+"""Trees as Parquet rows, one a node, and back."""
+
+# pyarrow ships no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false, reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ramet.budget import Budget
+from ramet.config import build
+from ramet.types import Node, Piece, Refusal, State, Stop, Task, Tree, Turn, Usage, Verdict, clean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA = 2
+USAGE = tuple(Usage.__dataclass_fields__)
+
+
+def arrow_schema() -> pa.Schema:
+    """The columns of a tree file. A change here is a new `SCHEMA` number."""
+    import pyarrow as pa
+
+    turn = pa.struct(
+        [
+            ("tokens", pa.int64()),
+            ("finish", pa.string()),
+            ("started_s", pa.float64()),
+            ("sampled_s", pa.float64()),
+            ("closing", pa.string()),
+            ("children", pa.list_(pa.int32())),
+            ("refusals", pa.list_(pa.struct([("goal", pa.string()), ("reason", pa.string())]))),
+            ("repairs", pa.int32()),
+            ("faults", pa.int32()),
+        ]
+    )
+    piece = pa.struct(
+        [("sampled", pa.bool_()), ("text", pa.string()), ("num_ids", pa.int32()), ("policy_version", pa.int64())]
+    )
+    columns = [
+        ("tree", pa.string()),
+        ("node", pa.int32()),
+        ("parent", pa.int32()),
+        ("depth", pa.int32()),
+        ("path", pa.list_(pa.int32())),
+        ("goal", pa.string()),
+        ("grant", pa.int64()),
+        ("stop", pa.string()),
+        ("answer", pa.string()),
+        ("value", pa.string()),
+        ("error", pa.string()),
+        ("score", pa.float64()),
+        ("verdict", pa.string()),
+        ("verdict_reason", pa.string()),
+        *[(name, pa.int64()) for name in USAGE],
+        ("started_s", pa.float64()),
+        ("ended_s", pa.float64()),
+        ("num_turns", pa.int32()),
+        ("num_refused", pa.int32()),
+        ("turns", pa.list_(turn)),
+        ("pieces", pa.list_(piece)),
+        ("token_ids", pa.list_(pa.int32())),
+        ("mask", pa.list_(pa.bool_())),
+        ("logprobs", pa.list_(pa.float32())),
+        # Of the tree, on its root's row only.
+        ("question", pa.string()),
+        ("task_id", pa.string()),
+        ("task", pa.string()),
+        ("budget", pa.string()),
+        ("dialect", pa.string()),
+        ("seconds", pa.float64()),
+    ]
+    return pa.schema(columns, metadata={b"ramet.schema": str(SCHEMA).encode()})
+
+
+def tree_to_rows(tree: Tree) -> Iterable[dict[str, Any]]:
+    """One row a node; what belongs to the tree stands on its root's row."""
+    for node in tree.nodes:
+        row = _row(node)
+        row["tree"] = tree.id
+        if node.parent is None:
+            task = tree.task
+            row |= {
+                "question": clean(task.question),
+                "task_id": clean(task.id),
+                "task": clean(_json({"context": dict(task.context), "reference": task.reference})),
+                "budget": json.dumps(asdict(tree.budget)),
+                "dialect": tree.dialect,
+                "seconds": tree.seconds,
+            }
+        yield row
+
+
+def _row(node: Node) -> dict[str, Any]:
+    return {
+        "node": node.index,
+        "parent": node.parent,
+        "depth": node.depth,
+        "path": node.path,
+        "goal": _text(node.goal),
+        "grant": node.grant,
+        "stop": node.stop,
+        "answer": _text(node.answer),
+        "value": None if node.value is None else _text(_json(node.value)),
+        "error": _text(node.error),
+        "score": node.verdict and node.verdict.score,
+        "verdict": node.verdict and node.verdict.how,
+        "verdict_reason": node.verdict and _text(node.verdict.reason),
+        **{name: getattr(node.usage, name) for name in USAGE},
+        "started_s": node.started_s,
+        "ended_s": node.ended_s,
+        "num_turns": len(node.turns),
+        "num_refused": sum(len(turn.refusals) for turn in node.turns),
+        "turns": [_turn_row(turn) for turn in node.turns],
+        "pieces": [
+            {
+                "sampled": piece.sampled,
+                "text": _text(piece.text),
+                "num_ids": len(piece.token_ids),
+                "policy_version": piece.policy_version,
+            }
+            for piece in node.pieces
+        ],
+        "token_ids": node.token_ids,
+        "mask": node.mask,
+        "logprobs": [value for piece in node.pieces for value in (piece.logprobs or (None,) * len(piece.token_ids))],
+    }
+
+
+def _turn_row(turn: Turn) -> dict[str, Any]:
+    row = {name: getattr(turn, name) for name in Turn.__dataclass_fields__}
+    row["refusals"] = [{"goal": _text(one.goal), "reason": _text(one.reason)} for one in turn.refusals]
+    return row
+
+
+def _text(text: str | None) -> str | None:
+    """Text a file can hold: models write half characters that no encoding takes."""
+    return None if text is None else clean(text)
+
+
+def _json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):  # a dict with odd keys, a circle
+        return json.dumps(repr(value), ensure_ascii=False)
+
+
+def tree_from_rows(rows: list[dict[str, Any]]) -> Tree:
+    """The tree as it was."""
+    root = rows[0]
+    task = json.loads(root["task"])
+    return Tree(
+        id=root["tree"],
+        task=Task(question=root["question"], id=root["task_id"], context=task["context"], reference=task["reference"]),
+        budget=build(Budget, json.loads(root["budget"])),
+        dialect=root["dialect"],
+        nodes=[_node(row) for row in rows],
+        seconds=root["seconds"],
+    )
+
+
+def _node(row: dict[str, Any]) -> Node:
+    score = row["score"]
+    return Node(
+        index=row["node"],
+        parent=row["parent"],
+        depth=row["depth"],
+        path=tuple(row["path"]),
+        goal=row["goal"],
+        grant=row["grant"],
+        state=State.ENDED,
+        stop=None if row["stop"] is None else Stop(row["stop"]),
+        answer=row["answer"],
+        value=None if row["value"] is None else json.loads(row["value"]),
+        error=row["error"],
+        pieces=list(_pieces(row)),
+        turns=[_turn(turn) for turn in row["turns"]],
+        usage=Usage(**{name: row[name] for name in USAGE}),
+        verdict=None if score is None else Verdict(score=score, how=row["verdict"], reason=row["verdict_reason"]),
+        started_s=row["started_s"],
+        ended_s=row["ended_s"],
+    )
+
+
+def _turn(row: dict[str, Any]) -> Turn:
+    closing = None if row["closing"] is None else Stop(row["closing"])
+    refusals = [Refusal(**one) for one in row["refusals"]]
+    changed: dict[str, Any] = row | {"closing": closing, "refusals": refusals}
+    return Turn(**changed)
+
+
+def _pieces(row: dict[str, Any]) -> Iterator[Piece]:
+    start = 0
+    for piece in row["pieces"]:
+        end = start + piece["num_ids"]
+        logprobs = row["logprobs"][start:end]
+        yield Piece(
+            sampled=piece["sampled"],
+            text=piece["text"],
+            token_ids=tuple(row["token_ids"][start:end]),
+            logprobs=() if None in logprobs else tuple(logprobs),
+            policy_version=piece["policy_version"],
+        )
+        start = end

@@ -1,0 +1,1 @@
+"""Counting over long texts."""

@@ -1,0 +1,281 @@
+"""Questions over lines: read from text, answered by counting, parted into smaller ones, and graded.
+
+Some questions add up: a count, or a count for each of several names. The others, like "which is the most common", are
+decided from such counts. So each question has a part that can be asked of any lines and added up afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
+
+from ramet.tasks.aggregate.lines import Kind, Line
+from ramet.tasks.check import last_number
+
+Counts = Counter[str]  # by name; a plain count has no name
+WHERE = re.compile(r"^in the given lines, ", re.IGNORECASE)
+TOPIC = r"'([^']+)'"
+MONTH = r"(?: dated in month (\d\d) of (\d{4}))?"
+NAME = r"((?-i:[A-Z][A-Z .]*))"  # capitals only: no words of a sentence are taken for a name
+REPLY = rf"how many turns labelled {NAME} alone come directly after a turn labelled {NAME} alone"
+FORMS = {
+    # Over requests.
+    "count": rf"how many (?:of the )?requests(?: by user (\d+))?{MONTH}(?: belong to the topic {TOPIC})?",
+    "most": r"which topic is the most common",
+    "least": r"which topic is the least common",
+    "compare": rf"is the topic {TOPIC} more common than, less common than, or of the same frequency as {TOPIC}",
+    "top_user": rf"which user has the most requests of the topic {TOPIC}",
+    "more_user": rf"which of the users (\d+) and (\d+) has more requests of the topic {TOPIC}",
+    "users": rf"which users have requests{MONTH} of the topic {TOPIC}",
+    "each_topic": r"how many requests belong to each topic",
+    "each_user": rf"how many requests of the topic {TOPIC} does each user have",
+    # Over turns of a transcript.
+    "turns": rf"how many turns carry {NAME} in their speaker label",
+    "marks": rf"how many turns with {NAME} in the speaker label contain a question mark",
+    "word": r"in how many turns does the exact word '(.+?)' occur at least once in what is said(?: \(.*\))?",
+    "most_turns": rf"(?:leaving {NAME} aside, )?which speaker name is in the most speaker labels",
+    "compare_turns": rf"does {NAME} have more turns than, fewer turns than, or as many turns as {NAME}",
+    "reply": REPLY,
+    "each_speaker": r"how many turns carry each name in their speaker label",
+    "edges": rf"{REPLY}, is the first turn labelled \1 alone, and is the last turn labelled \2 alone",
+}
+READ = {kind: re.compile(form, re.IGNORECASE) for kind, form in FORMS.items()}
+PARTS = {
+    "most": "each_topic",
+    "least": "each_topic",
+    "compare": "each_topic",
+    "top_user": "each_user",
+    "more_user": "each_user",
+    "most_turns": "each_speaker",
+    "compare_turns": "each_speaker",
+    "reply": "edges",
+}
+HOW = {
+    "most": "Answer with the topic name.",
+    "least": "Answer with the topic name.",
+    "compare": "Answer with one of: more common than, less common than, same frequency as.",
+    "top_user": "Answer with the user id.",
+    "more_user": "Answer with the user id.",
+    "users": "Answer with the user ids, separated by commas, or none.",
+    "each_topic": "Answer on one line, like: cooking: 3, travel: 1.",
+    "each_user": "Answer on one line, like: 10456: 3, 60267: 1.",
+    "each_speaker": "Answer on one line, like: ADA: 3, BOB: 1.",
+    "edges": "Answer on one line, like: 2, yes, no.",
+}
+NUMBERS = ("count", "turns", "marks", "word", "reply")
+LISTS = ("users", "each_topic", "each_user", "each_speaker")
+FIRST, LAST = "first", "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question: its kind, the names in it (empty where it leaves one out), and its words."""
+
+    kind: str
+    names: tuple[str, ...] = ()
+    text: str = field(default="", compare=False)
+
+    @property
+    def answers_with(self) -> Kind:
+        return "number" if self.kind in NUMBERS else "list" if self.kind in LISTS else "label"
+
+    @property
+    def part(self) -> Query:
+        """What to ask of some of the lines: itself, if its answers add up."""
+        kind = PARTS.get(self.kind, self.kind)
+        if kind == self.kind:
+            return self
+        if kind == "each_user":
+            topic = self.names[-1]
+            return Query(kind, (topic,), f"how many requests of the topic '{topic}' does each user have")
+        if self.kind == "reply":
+            after, before = self.names
+            more = f"is the first turn labelled {after} alone, and is the last turn labelled {before} alone"
+            return Query(kind, self.names, f"{self.text}, {more}")
+        return Query(kind, (), FORMS[kind])
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics it names."""
+        if self.kind in ("compare", "top_user", "each_user"):
+            return list(self.names)
+        return [name for name in self.names[-1:] if name] if self.kind in ("count", "more_user", "users") else []
+
+    def fits(self, topics: Sequence[str]) -> bool:
+        """Whether lines of these topics can answer it; without topics, those that ask for none."""
+        by_topic = self.kind in ("most", "least", "each_topic") or bool(self.topics)
+        return not by_topic or (bool(topics) and all(name in topics for name in self.topics))
+
+
+def read_query(text: str) -> Query | None:
+    """The one question of a text, or None.
+
+    Example:
+        read_query("Read them. In the given lines, which topic is the most common? (lines 1-50)").kind  # "most"
+    """
+    asked = [sentence.strip() for sentence in re.findall(r"([^.?!]*)\?", text[:4000])]
+    if len(asked) != 1:
+        return None
+    sentence = WHERE.sub("", asked[0])
+    for kind, form in READ.items():
+        found = form.fullmatch(sentence)
+        if found:
+            return Query(kind, tuple(name or "" for name in found.groups()), sentence[:1].lower() + sentence[1:])
+    return None
+
+
+# Counting.
+
+
+def count(query: Query, lines: Sequence[Line]) -> Counts:
+    """What the lines hold, for a question whose answers add up."""
+    names = query.names
+    if query.kind == "each_topic":
+        return Counter(line.topic for line in lines)
+    if query.kind == "each_user":
+        return Counter(line.user for line in lines if line.topic == names[0])
+    if query.kind == "each_speaker":
+        return Counter(name for line in lines for name in line.speakers)
+    if query.kind == "users":
+        month = f"{names[1]}-{names[0]}"
+        return Counter(line.user for line in lines if line.topic == names[2] and (not names[0] or line.month == month))
+    if query.kind == "edges":
+        return _edges(names, lines)
+    return Counter({"": sum(_counts(query, line) for line in lines)})
+
+
+def _counts(query: Query, line: Line) -> bool:
+    names = query.names
+    if query.kind == "turns":
+        return names[0] in line.speakers
+    if query.kind == "marks":
+        return names[0] in line.speakers and "?" in line.said
+    if query.kind == "word":
+        return re.search(rf"(?<!\w){re.escape(names[0])}(?!\w)", line.said, re.IGNORECASE) is not None
+    user, month, year, topic = names
+    right = (not user or line.user == user) and (not topic or line.topic == topic)
+    return right and (not month or line.month == f"{year}-{month}")
+
+
+def _edges(names: Sequence[str], lines: Sequence[Line]) -> Counts:
+    after, before = ([line.speakers == [name] for line in lines] for name in names)
+    total = sum(a and b for a, b in zip(after[1:], before, strict=False))
+    return Counter({"": total, FIRST: int(after[0]), LAST: int(before[-1])})
+
+
+def add(query: Query, parts: Sequence[Counts]) -> Counts:
+    """The counts of all parts together, in the order of their lines."""
+    total: Counts = Counter()
+    for part in parts:
+        total += part
+    if query.kind == "edges":  # a reply may sit across two parts
+        total[""] += sum(a[LAST] and b[FIRST] for a, b in pairwise(parts))
+        total[FIRST], total[LAST] = parts[0][FIRST], parts[-1][LAST]
+    return total
+
+
+def decide(query: Query, counts: Counts, topics: Sequence[str]) -> list[str]:
+    """The right answers, several where there is a tie; for a list, its items."""
+    kind, names = query.kind, query.names
+    if kind in ("most", "least"):
+        best = (max if kind == "most" else min)(counts[topic] for topic in topics)
+        return [topic for topic in topics if counts[topic] == best]
+    if kind in ("compare", "compare_turns"):
+        words = ("more common than", "less common than", "same frequency as")
+        words = words if kind == "compare" else ("more turns than", "fewer turns than", "as many turns as")
+        a, b = (counts[name] for name in names)
+        return [words[0] if a > b else words[1] if a < b else words[2]]
+    if kind in ("top_user", "more_user", "most_turns"):
+        among = list(names[:2]) if kind == "more_user" else sorted(set(counts) - {*names})
+        best = max((counts[name] for name in among), default=0)
+        return [name for name in among if counts[name] == best] or ["none"]
+    return items(query, counts) if query.answers_with == "list" else [say(query, counts)]
+
+
+# Words.
+
+
+def how(query: Query) -> str:
+    return HOW.get(query.kind, "Answer with one number." if query.answers_with == "number" else "Answer briefly.")
+
+
+def items(query: Query, counts: Counts) -> list[str]:
+    """The entries of a list, by name; nothing is said of what does not occur."""
+    names = sorted(name for name, number in counts.items() if number)
+    return names if query.kind == "users" else [f"{name}: {counts[name]}" for name in names]
+
+
+def say(query: Query, counts: Counts) -> str:
+    """Counts as an answer."""
+    if query.answers_with == "list":
+        return ", ".join(items(query, counts)) or "none"
+    if query.kind == "edges":
+        first, last = ("yes" if counts[edge] else "no" for edge in (FIRST, LAST))
+        return f"{counts['']}, {first}, {last}"
+    return str(counts[""])
+
+
+def hear(query: Query, answer: str) -> Counts:
+    """An answer, worded as `say` does, as counts."""
+    if query.answers_with == "list":
+        found = answer.split(", ") if answer != "none" else []
+        pairs = [item.rpartition(": ") if query.kind != "users" else (item, "", "1") for item in found]
+        return Counter({name: int(number) for name, _, number in pairs})
+    if query.kind == "edges":
+        number, first, last = answer.split(", ")
+        return Counter({"": int(number), FIRST: int(first == "yes"), LAST: int(last == "yes")})
+    return Counter({"": int(answer)})
+
+
+def grade(kind: Kind, accepted: Sequence[str], answer: str | None) -> float:
+    """A number by how far off it is, 0.75 for each; a label when it is the same; a list by the F1 of its items.
+
+    Example:
+        grade("number", ["7"], "There are 9.")      # 0.5625
+        grade("list", ["10456", "60267"], "60267")  # 0.6666666666666666
+    """
+    if answer is None:
+        return 0.0
+    if kind == "number":
+        number = last_number(answer) or ""
+        return 0.75 ** float(abs(Decimal(number) - Decimal(accepted[0]))) if 0 < len(number) <= 30 else 0.0
+    if kind == "label":
+        return float(plain(answer) in [plain(one) for one in accepted])
+    said, right = _occurring(_entries(answer)), _occurring(accepted)
+    if not right:
+        return float(not said and plain(answer) != "")
+    return 2 * len(said & right) / (len(said) + len(right))
+
+
+def same_answer(kind: Kind, one: str, other: str) -> bool:
+    """Whether two answers name the same number, the same label, or the same items in any order.
+
+    Example:
+        same_answer("number", "There are 7.", "7")         # True
+        same_answer("list", "60267, 10456", "10456;60267") # True
+    """
+    if kind == "number":
+        said, wanted = last_number(one), last_number(other)
+        return said is not None and wanted is not None and Decimal(said) == Decimal(wanted)
+    if kind == "label":
+        return plain(one) == plain(other)
+    return _occurring(_entries(one)) == _occurring(_entries(other))
+
+
+def _entries(answer: str) -> list[str]:
+    return re.split(r"[,;\n]|(?<=\d) and (?=\d)", answer)
+
+
+def plain(text: str) -> str:
+    """Lower case, without quotes, brackets, a full stop at the end, or double spaces."""
+    return " ".join(text.lower().split()).strip(" '\"`*.[]()")
+
+
+def _occurring(entries: Sequence[str]) -> set[str]:
+    """Items that say something: neither empty, nor `none`, nor a count of 0."""
+    found = {plain(entry) for entry in entries}
+    return {entry for entry in found if entry not in ("", "none") and not entry.endswith(": 0")}

@@ -1,0 +1,106 @@
+"""What crafting takes: totals from the top down, crafts from the bottom up, and a budget for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ramet.budget import Budget
+from ramet.tasks.craft.world import Book, CraftWorld, verdict_on
+from ramet.tasks.oracle import Do
+from ramet.types import Node, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """The one way an item is made: exact ingredients of one craft, and how many it makes."""
+
+    takes: Mapping[str, int]
+    makes: int
+
+
+Ways = Mapping[str, Way]
+
+
+def ways_of(book: Book) -> dict[str, Way]:
+    """The ways of a book that leaves no choice."""
+    return {
+        item: Way(takes={choices[0]: amount for choices, amount in recipe.slots}, makes=recipe.makes)
+        for item, (recipe, *_) in book.recipes.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What it takes: how often each item is crafted, ingredients first, and how many of everything are needed."""
+
+    crafts: Mapping[str, int]
+    needs: Mapping[str, int]
+
+
+def work_out(ways: Ways, targets: Mapping[str, int], given: Sequence[str] = ()) -> Sums:
+    """Totals for the targets, from base materials and from `given` items, which are not crafted.
+
+    Example:
+        work_out({"b": Way(takes={"a": 2}, makes=3)}, {"b": 4}).crafts  # {"b": 2}
+    """
+    order = bottom_up(ways, targets, given)
+    needs = Counter(targets)
+    crafts: dict[str, int] = {}
+    for item in reversed(order):
+        way = ways[item]
+        crafts[item] = -(-needs[item] // way.makes)
+        for ingredient, amount in way.takes.items():
+            needs[ingredient] += amount * crafts[item]
+    return Sums(crafts={item: crafts[item] for item in order}, needs=needs)
+
+
+def bottom_up(ways: Ways, targets: Mapping[str, int], given: Sequence[str] = ()) -> list[str]:
+    """Everything to craft, ingredients before what they go into."""
+    order: dict[str, None] = {}
+
+    def visit(item: str) -> None:
+        if item not in order and item in ways and item not in given:
+            for ingredient in ways[item].takes:
+                visit(ingredient)
+            order[item] = None
+
+    for target in targets:
+        visit(target)
+    return list(order)
+
+
+def craft_calls(ways: Ways, sums: Sums) -> list[Do]:
+    """The crafts as calls, in an order that works."""
+    calls: list[Do] = []
+    for item, times in sums.crafts.items():
+        takes = {one: amount * times for one, amount in ways[item].takes.items()}
+        count = times * ways[item].makes
+        calls.append(Do(name="craft", arguments={"ingredients": takes, "target": item, "count": count}))
+    return calls
+
+
+def craft_budget(ways: Ways, targets: Mapping[str, int]) -> Budget:
+    """Enough for one node to do all of it, and for clones to do parts of it twice."""
+    crafts = len(bottom_up(ways, targets))
+    return Budget(
+        tokens=4000 + 1200 * crafts,
+        nodes=64,
+        depth=6,
+        turns=16 + crafts,
+        window=4096 + 300 * crafts,
+        output_bytes=16384,
+        reserve=64,
+    )
+
+
+def score_of(task: Task, world: CraftWorld, crafts: Sequence[Do]) -> float:
+    """What the root scores when it makes these crafts and answers."""
+    node = Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=0, answer="done")
+    world.spawned(node)
+    for do in crafts:
+        world.functions[do.name](**do.arguments)
+    world.ended(node)
+    verdict = verdict_on(task, world, node)
+    return verdict.score if verdict else 0.0

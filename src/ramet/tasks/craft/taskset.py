@@ -1,0 +1,122 @@
+"""Crafting from recipes nobody can guess, after RAO's TextCraft-Synth: 2,522 goals to train on, 632 held out.
+
+Nodes look recipes up, craft, and share one inventory. No item to evaluate on is an item to train on. The tier of an
+item makes its bucket: easy 2 and 3, medium 4 to 6, hard 7 to 9, extreme 10 to 12.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+
+from ramet.budget import Budget
+from ramet.interfaces import World
+from ramet.tasks.craft.items import make_items
+from ramet.tasks.craft.oracle import Crafter
+from ramet.tasks.craft.plan import craft_budget, craft_calls, score_of, ways_of, work_out
+from ramet.tasks.craft.world import RULES, CraftWorld, goal_for, inventory_of, targets_of, verdict_on
+from ramet.tasks.dice import Dice
+from ramet.tasks.registry import check_index
+from ramet.types import Node, Task, Verdict
+
+TIERS = {"easy": (2, 3), "medium": (4, 5, 6), "hard": (7, 8, 9), "extreme": (10, 11, 12)}
+MOST = {"easy": 3, "medium": 3, "hard": 2, "extreme": 2}  # how many of the item at most
+TRAINED_ON = "medium"
+Goal = tuple[str, int]
+
+
+class Craft:
+    """Items to craft, one kind a task. Another `seed` makes another world of recipes."""
+
+    name = "craft"
+    about = "craft through up to twelve tiers, in one shared inventory"
+    splits: Mapping[str, str] = {
+        "train": "852 goals of medium depth, the same as train_medium",
+        "eval": "all 632 held-out goals, every bucket",
+        "easy": "147 held-out goals of tier 2 and 3, about 4 crafts",
+        "medium": "213 held-out goals of tier 4 to 6, about 20 crafts: as deep as train",
+        "hard": "136 held-out goals of tier 7 to 9, about 90 crafts: out of distribution after train",
+        "extreme": "136 held-out goals of tier 10 to 12, about 180 crafts: far out of distribution after train",
+        "train_easy": "588 goals",
+        "train_medium": "852 goals",
+        "train_hard": "544 goals; after these, hard is in distribution",
+        "train_extreme": "538 goals; after these, extreme is in distribution",
+    }
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+        self.items = make_items(seed)
+        self.ways = ways_of(self.items.book)
+
+    def size(self, split: str) -> int | None:
+        return len(self._goals[split])
+
+    def task(self, split: str, index: int) -> Task:
+        check_index(self, split, index)
+        item, number = self._goals[split][index]
+        return Task(
+            id=f"{self.name}:{split}/{index}",
+            question=f"{goal_for({item: number})}. {RULES}",
+            reference={"targets": {item: number}, "inventory": self._inventory(item, number)},
+        )
+
+    def world(self, task: Task) -> World:
+        return CraftWorld(self.items.book, inventory_of(task))
+
+    def budget(self, task: Task) -> Budget:
+        return craft_budget(self.ways, targets_of(task))
+
+    def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
+        return verdict_on(task, world, node)
+
+    def size_of(self, task: Task) -> float | None:
+        """How deep the item is: crafts on the shortest way up from base materials."""
+        return max(self.items.book.depths[item] for item in targets_of(task))
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        depths = [self.items.book.depths[item] for item, _ in self._goals[split]]
+        return min(depths), max(depths)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Crafter:
+        return Crafter(
+            self.ways,
+            inventory_of(task),
+            task.question,
+            items=self.items.book.depths,
+            delegate=delegate,
+            seed=(task.id, seed),
+        )
+
+    def self_check(self, task: Task) -> tuple[float, float]:
+        crafts = craft_calls(self.ways, work_out(self.ways, targets_of(task)))
+        right, wrong = (CraftWorld(self.items.book, inventory_of(task)) for _ in range(2))
+        return score_of(task, right, crafts), score_of(task, wrong, crafts[:-1])
+
+    @cached_property
+    def _goals(self) -> dict[str, list[Goal]]:
+        """Every split's goals: all counts of all items of its tiers, four of five items to train on."""
+        goals: dict[str, list[Goal]] = {split: [] for split in self.splits}
+        dice = Dice(self.name, self.seed, "split")
+        for tier, names in enumerate(self.items.tiers):
+            bucket = next((one for one, tiers in TIERS.items() if tier in tiers), None)
+            shuffled = dice.shuffled(names)
+            cut = len(names) * 4 // 5
+            for split, part in ((f"train_{bucket}", shuffled[:cut]), (bucket, shuffled[cut:])):
+                if bucket is not None and split is not None:
+                    goals[split] += [(item, number) for item in part for number in range(1, MOST[bucket] + 1)]
+        for bucket in TIERS:
+            goals["eval"] += goals[bucket]
+        goals = {split: Dice(self.name, self.seed, "order", split).shuffled(found) for split, found in goals.items()}
+        goals["train"] = goals[f"train_{TRAINED_ON}"]
+        return goals
+
+    def _inventory(self, item: str, number: int) -> dict[str, int]:
+        """Base materials as if every craft made just one, a little more, and some that nobody needs."""
+        dice = Dice(self.name, self.seed, "inventory", item, number)
+        needs = {base: number * each for base, each in self.items.materials[item].items()}
+        held = Counter({base: need + dice.between(0, max(1, need // 2)) for base, need in needs.items()})
+        others = [base for base in self.items.tiers[0] if base not in needs]
+        for base in dice.sample(others, dice.between(1, 3)):
+            held[base] = dice.between(1, 5)
+        return dict(sorted(held.items()))

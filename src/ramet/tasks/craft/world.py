@@ -1,0 +1,213 @@
+"""Crafting: recipes, one inventory that every node of a tree shares, and what a node gained while it lived.
+
+A node is judged by the inventory when it was spawned and when it ended. So siblings touch each other: one can use up
+what another made, which then fails, or make it for the other, which then succeeds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ramet.agent.wording import cut
+from ramet.interfaces import HostFunction, World
+from ramet.types import Node, Task, Verdict
+
+TARGET = re.compile(r"(?<!\w)(\d{1,9})\s?[x×]\s+([A-Za-z_]\w*)")
+RULES = (
+    "What is asked for comes on top of what is already held. A recipe makes a fixed number at a time, so more than "
+    "was asked for may have to be made."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What one craft takes and how many it makes. A slot is an amount of its items, mixed as one likes.
+
+    Example:
+        Recipe(slots=((("oak_planks", "birch_planks"), 2), (("string",), 1)), makes=4)
+    """
+
+    slots: tuple[tuple[tuple[str, ...], int], ...]
+    makes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """The recipes of a world. Every item has a depth; those without a recipe, the base materials, have 0."""
+
+    recipes: Mapping[str, tuple[Recipe, ...]]
+    depths: Mapping[str, int]
+
+
+def parse_targets(goal: str, items: Mapping[str, object]) -> dict[str, int]:
+    """What a goal asks for: every `Nx item` whose item exists.
+
+    Example:
+        parse_targets("Craft 3x m1_i2, 2x gold", {"m1_i2": 2})  # {"m1_i2": 3}
+    """
+    targets: dict[str, int] = {}
+    for number, item in TARGET.findall(goal):
+        if item in items and int(number):
+            targets[item] = targets.get(item, 0) + int(number)
+    return targets
+
+
+def list_targets(targets: Mapping[str, int]) -> str:
+    return ", ".join(f"{number}x {item}" for item, number in targets.items())
+
+
+def goal_for(targets: Mapping[str, int]) -> str:
+    """The goal in the words all crafting goals have."""
+    return f"Craft the following items: {list_targets(targets)}"
+
+
+class CraftWorld:
+    """Recipes and an inventory. It watches nodes come and go, because their verdict depends on the inventory then."""
+
+    def __init__(self, book: Book, inventory: Mapping[str, int]) -> None:
+        self.book = book
+        self.inventory = dict(inventory)
+        self.context: Mapping[str, str] = {}
+        self.functions: Mapping[str, HostFunction] = {
+            "craft": self.craft,
+            "get_info": self.get_info,
+            "view_inventory": self.view_inventory,
+        }
+        self._before: dict[int, dict[str, int]] = {}
+        self._after: dict[int, dict[str, int]] = {}
+
+    def craft(self, ingredients: dict[str, int], target: str, count: int) -> str:
+        """Craft count of target, a multiple of its recipe's result_count, from the exact total of every ingredient."""
+        problem = _mistyped(ingredients, target, count) or self._problem(ingredients, target, count)
+        if problem is not None:
+            return f"error: {problem}"
+        for item, amount in ingredients.items():
+            self.inventory[item] -= amount
+        self.inventory[target] = self.inventory.get(target, 0) + count
+        return f"crafted {count}x {target}, {self.inventory[target]} held now"
+
+    def get_info(self, items: list[str]) -> list[dict[str, Any]]:
+        """Recipes of each item and how many are held; an ingredient written "a or b" takes either."""
+        names = cast(object, items)
+        if isinstance(names, str):
+            names = [names]
+        if not isinstance(names, list):
+            raise ValueError('items is a list of names, like ["a", "b"]')
+        return [self._info(str(item)) for item in cast(list[object], names)]
+
+    def view_inventory(self) -> dict[str, int]:
+        """Everything held. You and all clones share it; what a goal asks for comes on top of it."""
+        return {item: number for item, number in self.inventory.items() if number}
+
+    def spawned(self, node: Node) -> None:
+        self._before[node.index] = dict(self.inventory)
+
+    def ended(self, node: Node) -> None:
+        self._after[node.index] = dict(self.inventory)
+
+    def gained(self, node: Node, item: str) -> int:
+        """How many more are held than when the node was spawned: now, or when it ended."""
+        after = self._after.get(node.index, self.inventory)
+        return after.get(item, 0) - self._before[node.index].get(item, 0)
+
+    def _info(self, item: str) -> dict[str, Any]:
+        if item not in self.book.depths:
+            return {"item": cut(item, 60), "error": "there is no such item"}
+        recipes = self.book.recipes.get(item, ())
+        return {
+            "item": item,
+            "can_craft": bool(recipes),
+            "is_base": not recipes,
+            "in_inventory": self.inventory.get(item, 0),
+            "crafting_depth": self.book.depths[item],
+            "recipes": [
+                {
+                    "ingredients": {" or ".join(one): amount for one, amount in recipe.slots},
+                    "result_count": recipe.makes,
+                }
+                for recipe in recipes
+            ],
+        }
+
+    def _problem(self, ingredients: Mapping[str, int], target: str, count: int) -> str | None:
+        """Why this cannot be crafted, or None."""
+        if target not in self.book.depths:
+            return f"there is no item {cut(target, 60)!r}"
+        recipes = self.book.recipes.get(target)
+        if not recipes:
+            return f"{target} is a base material: it has no recipe"
+        misfits = [_misfit(recipe, ingredients, target, count) for recipe in recipes]
+        if None not in misfits:
+            return (
+                misfits[0] if len(misfits) == 1 else f"none of the {len(misfits)} recipes of {target} takes just that"
+            )
+        return self._lacking(ingredients)
+
+    def _lacking(self, ingredients: Mapping[str, int]) -> str | None:
+        for item, amount in ingredients.items():
+            if self.inventory.get(item, 0) < amount:
+                return f"{amount}x {item} needed, {self.inventory.get(item, 0)} held"
+        return None
+
+
+def _mistyped(ingredients: object, target: object, count: object) -> str | None:
+    """What is wrong with the arguments as such."""
+    if not isinstance(target, str):
+        return "target is the name of one item"
+    if not _is_amount(count):
+        return "count is a whole number from 1 up"
+    if not isinstance(ingredients, dict):
+        return 'ingredients is an object of amounts, like {"a": 2, "b": 1}'
+    for item, amount in cast(dict[object, object], ingredients).items():
+        if not isinstance(item, str) or not _is_amount(amount):
+            return f"the amount of {cut(str(item), 60)!r} is a whole number from 1 up"
+    return None
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _misfit(recipe: Recipe, ingredients: Mapping[str, int], target: str, count: int) -> str | None:
+    """Why these are not the ingredients of `count` by this recipe, or None."""
+    if count % recipe.makes:
+        return f"{target} is made {recipe.makes} at a time: count must be a multiple of {recipe.makes}, not {count}"
+    for item in ingredients:
+        if not any(item in choices for choices, _ in recipe.slots):
+            return f"{cut(item, 60)!r} is not an ingredient of {target}"
+    for choices, amount in recipe.slots:
+        wanted, given = amount * count // recipe.makes, _given(ingredients, choices)
+        if given != wanted:
+            return f"{count}x {target} takes exactly {wanted}x {' or '.join(choices)}, not {given}"
+    return None
+
+
+def _given(ingredients: Mapping[str, int], choices: Iterable[str]) -> int:
+    return sum(ingredients.get(item, 0) for item in choices)
+
+
+def targets_of(task: Task) -> dict[str, int]:
+    """What a task asks for, from its reference."""
+    return dict(cast(Mapping[str, Mapping[str, int]], task.reference)["targets"])
+
+
+def inventory_of(task: Task) -> dict[str, int]:
+    """What a task begins with, from its reference."""
+    return dict(cast(Mapping[str, Mapping[str, int]], task.reference)["inventory"])
+
+
+def verdict_on(task: Task, world: World, node: Node) -> Verdict | None:
+    """1 when the node answered and gained what it was asked for, else 0; None where its goal names no item."""
+    if not isinstance(world, CraftWorld):
+        raise AssertionError("a crafting task is judged by the world it was played in")
+    targets = targets_of(task) if node.parent is None else parse_targets(node.goal, world.book.depths)
+    if not targets:
+        return None
+    if not (node.answer or "").strip():
+        return Verdict(score=0.0, how="exact", reason="no answer")
+    short = {item: wanted - world.gained(node, item) for item, wanted in targets.items()}
+    short = {item: number for item, number in short.items() if number > 0}
+    return Verdict(score=float(not short), how="exact", reason=f"short of {list_targets(short)}" if short else "")

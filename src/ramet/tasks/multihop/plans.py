@@ -1,0 +1,269 @@
+"""How questions over pages come apart: what a row of a data file hides, and a plan for every goal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from typing import Any, TypeVar, cast
+
+from ramet.errors import ConfigError
+from ramet.tasks.check import normalise
+from ramet.tasks.dice import Dice
+from ramet.tasks.multihop.fiction import Chain, Comparison, Fiction, Query, ask, say
+from ramet.tasks.oracle import View
+from ramet.types import Task
+
+T = TypeVar("T")
+Reference = dict[str, Any]
+
+MENTION = re.compile(r"#(\d+)")  # the answer of an earlier step
+GAP = re.compile(r"\s+(?=[?,.]|'s\b)")
+SENTENCE = re.compile(r"(?<=[.!?])\s+")
+LONGEST_SENTENCE = 400  # characters
+HELP = "According to the text, what is known about {} that helps to answer: {}"
+# MuSiQue writes some sub-questions as `subject >> relation`; these do not read well as `What is the relation of`.
+RELATION_ASKS = {
+    "located in the administrative territorial entity": "In which place is {} located?",
+    "shares border with": "What does {} share a border with?",
+    "member of sports team": "Which sports team is {} a member of?",
+    "member of political party": "Which political party is {} a member of?",
+}
+PREPOSITION = re.compile(r"\b(?:after|at|by|in|of|on|to)$")
+PERSON = re.compile("author|cast member|child|composer|creator|director|(fa|mo)ther|performer|producer|sibling|spouse")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A sub-question, the pages it takes, and what a clone answers."""
+
+    goal: str
+    pages: tuple[str, ...]
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a question is answered: pages to read, or parts to hand out. What is in one round does not wait."""
+
+    answer: str
+    thought: str = ""
+    reading: tuple[tuple[str, ...], ...] = ()
+    rounds: tuple[tuple[Part, ...], ...] = ()
+    conclusion: str = ""  # said when the parts have come back
+
+    def delegates(self, view: View, *dice_seed: object) -> bool:
+        """Whether a node hands out the parts: the root always; a clone sometimes, whether or not it pays."""
+        if sum(map(len, self.rounds)) < 2 or view.depth >= 3:
+            return False
+        return view.depth == 0 or Dice("deeper", *dice_seed, view.goal).chance(0.4)
+
+
+Planner = Callable[[str], Plan]  # from a goal
+
+
+def reference_of(task: Task) -> Reference:
+    return cast(Reference, task.reference)
+
+
+def planner(
+    task: Task, fiction: Fiction | None, texts: Mapping[str, str], *, seed: int, help_goal: str = HELP
+) -> Planner:
+    """A plan for every goal of a task; `help_goal` is what a clone is asked that has no question of its own."""
+    if fiction is None:
+        rounds = _row_rounds(task, texts, Dice("plan", task.id, seed), help_goal)
+        return _row_planner(task, rounds)
+
+    def plan(goal: str) -> Plan:
+        query = fiction.understand(goal)
+        if query is None:
+            raise AssertionError(f"no question in {goal!r}")
+        return _invented_plan(fiction, query, Dice("plan", task.id, seed, goal))
+
+    return plan
+
+
+# Invented worlds.
+
+
+def _invented_plan(fiction: Fiction, query: Query, dice: Dice) -> Plan:
+    sides = (query,) if isinstance(query, Chain) else query.sides
+    walks = [fiction.walk(side) for side in sides]
+    said = [say(*step) for side, walk in zip(sides, walks, strict=True) for step in _steps(side, walk)]
+    conclusion = ""
+    if isinstance(query, Comparison):
+        early, late = sorted(walk[-1] for walk in walks)
+        conclusion = f"{early} is earlier than {late}."
+    return Plan(
+        answer=fiction.accepted(query)[0],
+        thought=" ".join([*said, conclusion]).strip(),
+        reading=_abreast([walk[:-1] for walk in walks]),
+        rounds=_abreast([_parts(fiction, side, dice, compared=len(sides) > 1) for side in sides]),
+        conclusion=conclusion,
+    )
+
+
+def _steps(chain: Chain, walk: Sequence[str]) -> list[tuple[str, str, str]]:
+    return [(a, relation, b) for relation, (a, b) in zip(chain.path, pairwise(walk), strict=True)]
+
+
+def _parts(fiction: Fiction, chain: Chain, dice: Dice, *, compared: bool) -> list[Part]:
+    """The chain in pieces of one to three hops. A year to compare stands alone: whose it is, is wanted too."""
+    walk, hops = fiction.walk(chain), len(chain.path)
+    edges = [0]
+    while edges[-1] < hops:
+        edge = min(hops, edges[-1] + dice.weighted((1, 2, 3), (6.0, 3.0, 1.0)))
+        edges.append(hops - 1 if compared and edges[-1] < hops - 1 < edge else edge)
+    if len(edges) == 2 and hops > 1:
+        edges.insert(1, dice.between(1, hops - 1))
+    return [
+        Part(goal=ask(Chain(walk[a], chain.path[a:b])), pages=walk[a:b], answer=walk[b]) for a, b in pairwise(edges)
+    ]
+
+
+def _abreast(columns: Sequence[Sequence[T]]) -> tuple[tuple[T, ...], ...]:
+    """What comes first in each, then what comes second, and so on."""
+    return tuple(tuple(one for one in row if one is not None) for row in zip_longest(*columns))
+
+
+# Rows of data files.
+
+
+def row_reference(row: Mapping[str, Any], where: str) -> Reference:
+    """What is hidden of a row: the answer, and the steps of its decomposition or else the titles that matter."""
+    aliases: object = row.get("aliases") or []
+    if not _are(aliases, str):
+        raise ConfigError(f"{where}: field 'aliases' is a list of texts")
+    reference: Reference = {"answer": row["answer"], "aliases": aliases}
+    if row["meta"].get("decomposition") is not None:
+        titles = [entry["title"] for entry in row["context"]]
+        steps = _decomposition(row["meta"]["decomposition"], titles, where)
+        return reference | {"hops": len(steps), "steps": steps}
+    supporting = list(dict.fromkeys(entry["title"] for entry in row["context"] if entry.get("supporting") is True))
+    if not supporting:
+        raise ConfigError(f"{where}: field 'context' marks no entry as supporting")
+    return reference | {"hops": len(supporting), "supporting": supporting}
+
+
+def _are(values: object, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(value, kind) for value in cast(list[object], values))
+
+
+def _decomposition(entries: object, titles: Sequence[str], where: str) -> list[Reference]:
+    """Steps with the answers of earlier ones filled in; `after` says which ones those are."""
+    field = f"{where}: field 'meta.decomposition'"
+    if not _are(entries, dict) or not entries:
+        raise ConfigError(f"{field} is a list of steps")
+    steps: list[Reference] = []
+    for number, entry in enumerate(cast(list[Reference], entries), start=1):
+        if not _are([entry.get(name) for name in ("question", "answer", "title")], str):
+            raise ConfigError(f"{field}, step {number}: question, answer and title are texts")
+        after = [int(mention) - 1 for mention in MENTION.findall(entry["question"])]
+        if entry["title"] not in titles or not all(0 <= earlier < number - 1 for earlier in after):
+            raise ConfigError(f"{field}, step {number}: its title is in the context, and # names an earlier step")
+        written = _filled(entry["question"], [step["answer"] for step in steps])
+        steps.append(
+            {"goal": _spelled(written), "written": written, "answer": entry["answer"], "title": entry["title"]}
+            | {"after": after}
+        )
+    return steps
+
+
+def _filled(question: str, answers: Sequence[str]) -> str:
+    return GAP.sub("", MENTION.sub(lambda mention: answers[int(mention.group(1)) - 1], question)).strip()
+
+
+def _spelled(question: str) -> str:
+    """`Laura Knight >> spouse` as a question."""
+    subject, arrow, relation = (part.strip() for part in question.partition(">>"))
+    if not arrow:
+        return question
+    if relation in RELATION_ASKS:
+        return RELATION_ASKS[relation].format(subject)
+    if PREPOSITION.search(relation):
+        return f"What is {subject} {relation}?"
+    return f"{'Who' if PERSON.fullmatch(relation) else 'What'} is the {relation} of {subject}?"
+
+
+def row_accepts(goal: str, question: str, reference: Reference) -> tuple[str, ...]:
+    """The accepted answers to a clone's goal, if it is the question or holds just one step; else none."""
+    text, whole = normalise(goal), normalise(question)
+    final = (reference["answer"], *reference["aliases"])
+    if text == whole:
+        return final
+    if whole in text:  # something is asked about the question, not the question
+        return ()
+    steps: list[Reference] = reference.get("steps", [])
+    forms = [(normalise(step[form]), number) for number, step in enumerate(steps) for form in ("goal", "written")]
+    held = [(form, number) for form, number in forms if f" {form} " in f" {text} "]
+    longest = {number for form, number in held if not any(form != other and form in other for other, _ in held)}
+    if len(longest) != 1:
+        return ()
+    number = longest.pop()
+    return final if number == len(steps) - 1 else (steps[number]["answer"],)
+
+
+def _row_rounds(task: Task, texts: Mapping[str, str], dice: Dice, help_goal: str) -> tuple[tuple[Part, ...], ...]:
+    reference = reference_of(task)
+    return _step_rounds(reference, dice) if "steps" in reference else _page_rounds(task, texts, help_goal)
+
+
+def _row_planner(task: Task, rounds: tuple[tuple[Part, ...], ...]) -> Planner:
+    reference = reference_of(task)
+    parts = {part.goal: part for parts in rounds for part in parts}
+    said = [f"{part.goal} {part.answer}" if "steps" in reference else part.answer for part in parts.values()]
+    reading = tuple(tuple(dict.fromkeys(page for part in parts for page in part.pages)) for parts in rounds)
+    whole = Plan(answer=reference["answer"], thought=" ".join(said), reading=reading, rounds=rounds)
+
+    def plan(goal: str) -> Plan:
+        if goal == task.question:
+            return whole
+        return Plan(answer=parts[goal].answer, reading=(parts[goal].pages,))
+
+    return plan
+
+
+def _step_rounds(reference: Reference, dice: Dice) -> tuple[tuple[Part, ...], ...]:
+    """Steps one by one, or all at once that wait for nothing."""
+    steps: list[Reference] = reference["steps"]
+    together = dice.chance(0.5)
+    done: list[int] = []
+    rounds: list[tuple[Part, ...]] = []
+    while len(done) < len(steps):
+        ready = [i for i, step in enumerate(steps) if i not in done and all(one in done for one in step["after"])]
+        ready = ready if together else ready[:1]
+        rounds.append(
+            tuple(Part(goal=steps[i]["goal"], pages=(steps[i]["title"],), answer=steps[i]["answer"]) for i in ready)
+        )
+        done += ready
+    return tuple(rounds)
+
+
+def _page_rounds(task: Task, texts: Mapping[str, str], help_goal: str) -> tuple[tuple[Part, ...], ...]:
+    """The pages the question names; then those one learns of by reading these."""
+    reference = reference_of(task)
+    titles: list[str] = reference["supporting"]
+    named: list[Part] = []
+    others: list[Part] = []
+    for title in titles:
+        names = [name.partition(" (")[0] for name in titles if name != title]
+        answer = key_sentence(texts[title], task.question, reference["answer"], names)
+        part = Part(goal=help_goal.format(title, task.question), pages=(title,), answer=answer)
+        mentioned = normalise(title.partition(" (")[0]) in normalise(task.question)
+        (named if mentioned else others).append(part)
+    return tuple(tuple(parts) for parts in (named, others) if parts)
+
+
+def key_sentence(text: str, question: str, answer: str, names: Sequence[str] = ()) -> str:
+    """The sentence that helps most with a question: with the answer, else with a name to go on with, else its words."""
+    asked = set(normalise(question).split())
+    worths = [(normalise(answer), 100), *((normalise(name), 50) for name in names)]
+
+    def worth(sentence: str) -> int:
+        words = normalise(sentence)
+        known = max(value if f" {name} " in f" {words} " else 0 for name, value in worths)
+        return known + len(asked.intersection(words.split()))
+
+    sentences = [sentence for sentence in SENTENCE.split(" ".join(text.split())) if sentence]
+    return max(sentences, key=worth, default="Nothing.")[:LONGEST_SENTENCE]

@@ -1,0 +1,220 @@
+"""Questions that take several pages: invented worlds without end, and rows of 2Wiki, MuSiQue and HotpotQA.
+
+The root sees the question and the titles of the pages; texts are handed to clones by title. Sub-questions about an
+invented world, and those of MuSiQue's decompositions, are checked exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ramet.agent.tree import TaskWorld
+from ramet.budget import Budget
+from ramet.errors import ConfigError
+from ramet.interfaces import World
+from ramet.tasks.check import exact_match, f1
+from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.files import Fields, context_of, data_file, read_lines
+from ramet.tasks.multihop.fiction import FEWEST_PAGES, MOST_PAGES, Fiction, ask, draw, invent
+from ramet.tasks.multihop.plans import Part, Planner, Reference, planner, reference_of, row_accepts, row_reference
+from ramet.tasks.oracle import Ask, Move, View
+from ramet.tasks.registry import check_index, observed_sizes, rows_of, span
+from ramet.types import Node, Task, Verdict
+
+REQUIRED = (("question", str), ("answer", str), ("context", list), ("meta", dict))
+ROWS = tuple(f"{name}_{part}" for name in ("2wiki", "musique", "hotpotqa") for part in ("train", "eval"))
+METRICS = ("em", "f1")
+COMPARES = 0.3  # share of invented questions that compare
+
+
+class Multihop:
+    """Questions over pages. `hops` and `pages` are those of invented worlds; `long` has up to twice as many of both."""
+
+    name = "multihop"
+    about = "answer from several pages, handed to clones by title"
+    splits: Mapping[str, str] = {
+        "train": "invented worlds, without end",
+        "eval": "invented worlds, never in train",
+        "long": "out of distribution: more hops than any trained on, up to twice as many, and twice the pages",
+        **{split: f"needs {split}.jsonl.gz" for split in ROWS},
+    }
+
+    def __init__(
+        self,
+        *,
+        data: str | Path | None = None,
+        hops: Sequence[int] | int = (2, 3),
+        pages: int = 16,
+        metric: str = "em",
+        seed: int = 0,
+    ) -> None:
+        if metric not in METRICS:
+            raise ConfigError(f"metric is one of {', '.join(METRICS)}; got {metric!r}")
+        fewest, most = span(pages, name="pages", least=FEWEST_PAGES)
+        if fewest != most or 2 * most > MOST_PAGES:
+            raise ConfigError(f"pages is one whole number up to {MOST_PAGES // 2}; got {pages!r}")
+        self.data = data
+        self.hops = span(hops, name="hops", least=2)
+        self.pages = pages
+        self.metric = metric
+        self.seed = seed
+
+    def size(self, split: str) -> int | None:
+        return len(self._rows(split)[1]) if split in ROWS else None
+
+    def task(self, split: str, index: int) -> Task:
+        check_index(self, split, index)
+        return self._row(split, index) if split in ROWS else self._invented(split, index)
+
+    def _rows(self, split: str) -> tuple[Path, tuple[Fields, ...]]:
+        file = data_file(self.data, split, taskset=self.name)
+        return file, read_lines(file, REQUIRED)
+
+    def _row(self, split: str, index: int) -> Task:
+        file, rows = self._rows(split)
+        row, where = rows[index], f"{file}, row {index + 1}"
+        return Task(
+            id=f"{self.name}:{split}/{index}",
+            question=row["question"],
+            context=context_of(row, where),
+            reference=row_reference(row, where),
+        )
+
+    def _invented(self, split: str, index: int) -> Task:
+        dice = Dice(self.name, self.seed, split, index)
+        hops, compare = dice.between(*hops_of(split, self.hops)), dice.chance(COMPARES)
+        for _ in range(1000):
+            facts, pages = invent(dice, 2 * self.pages if split == "long" else self.pages)
+            found = compose(Fiction(facts), dice, split, hops=hops, compare=compare, tries=100)
+            if found is not None:
+                question, reference = found
+                reference["facts"] = facts
+                return Task(id=f"{self.name}:{split}/{index}", question=question, context=pages, reference=reference)
+        raise ConfigError(f"{self.pages} pages are too few for questions of {hops} hops")
+
+    def world(self, task: Task) -> World:
+        return TaskWorld(task)
+
+    def budget(self, task: Task) -> Budget:
+        reference = reference_of(task)
+        hops: int = reference["hops"]
+        return Budget(
+            tokens=1500 + 600 * hops,
+            nodes=8 + 4 * hops,
+            depth=3,
+            turns=6 + 2 * hops,
+            window=8192 if "facts" in reference else 16384,
+            reserve=64,
+        )
+
+    def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
+        del world
+        return grade(task, node, _fiction(task), metric=self.metric)
+
+    def same(self, task: Task, one: str, other: str) -> bool:
+        del task
+        return same_answer(one, other)
+
+    def size_of(self, task: Task) -> float | None:
+        """Hops."""
+        return reference_of(task)["hops"]
+
+    def sizes(self, split: str) -> tuple[float, float] | None:
+        return observed_sizes(self, rows_of(self, split)) if split in ROWS else hops_of(split, self.hops)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Reader:
+        plans = planner(task, _fiction(task), task.context, seed=seed)
+        return Reader(plans, list(task.context), delegate=delegate, dice_seed=(task.id, seed))
+
+    def self_check(self, task: Task) -> tuple[float, float]:
+        accepted = accepted_of(task)
+        return marks(accepted[0], accepted, self.metric).score, marks("nobody knows", accepted, self.metric).score
+
+
+def same_answer(one: str, other: str) -> bool:
+    """Whether either would be right if the other were the reference."""
+    return bool(exact_match(one, [other]) or exact_match(other, [one]))
+
+
+def accepted_of(task: Task) -> tuple[str, ...]:
+    """The answer, then its aliases."""
+    reference = reference_of(task)
+    return (reference["answer"], *reference["aliases"])
+
+
+def _fiction(task: Task) -> Fiction | None:
+    facts = reference_of(task).get("facts")
+    return None if facts is None else Fiction(facts)
+
+
+def hops_of(split: str, hops: tuple[int, int]) -> tuple[int, int]:
+    return (hops[1] + 1, 2 * hops[1]) if split == "long" else hops
+
+
+def compose(
+    fiction: Fiction, dice: Dice, split: str, *, hops: int, compare: bool, tries: int
+) -> tuple[str, Reference] | None:
+    """A question for this split and what is hidden with it, or None when none was found."""
+    for _ in range(tries):
+        query = draw(fiction, dice, hops, compare=compare)
+        question = "" if query is None else ask(query, dice)
+        if question and (split == "long" or in_eval(question) == (split == "eval")):
+            answer, *aliases = fiction.accepted(query)
+            return question, {"answer": answer, "aliases": aliases, "hops": hops}
+    return None
+
+
+# Verdicts.
+
+
+def grade(task: Task, node: Node, fiction: Fiction | None, *, metric: str) -> Verdict | None:
+    """The root by the metric; a clone by exact match, where its goal is a question whose answer is known."""
+    if node.parent is None:
+        return marks(node.answer, accepted_of(task), metric)
+    if fiction is not None:
+        accepted = fiction.accepted(fiction.understand(node.goal))
+    else:
+        accepted = row_accepts(node.goal, task.question, reference_of(task))
+    return marks(node.answer, accepted, "em") if accepted else None
+
+
+def marks(answer: str | None, accepted: Sequence[str], metric: str) -> Verdict:
+    overlap = f1(answer, accepted)
+    score = overlap if metric == "f1" else exact_match(answer, accepted)
+    return Verdict(score=score, how="exact", reason=f"F1 {overlap:.2f}")
+
+
+# The oracle.
+
+
+class Reader:
+    """Answers from what it knows of the pages, or has clones read them, hop by hop."""
+
+    def __init__(self, plans: Planner, titles: Sequence[str], *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+        self.plans = plans
+        self.titles = titles
+        self.delegate = delegate
+        self.dice_seed = dice_seed
+
+    def move(self, view: View) -> Move:
+        plan = self.plans(view.goal)
+        if not self.delegate or not plan.delegates(view, *self.dice_seed):
+            return Move(thought=plan.thought, answer=plan.answer)
+        if view.turn < len(plan.rounds):
+            return Move(asks=self._asks(plan.rounds[view.turn], view))
+        return Move(thought=plan.conclusion, answer=plan.answer)
+
+    def _asks(self, parts: Sequence[Part], view: View) -> tuple[Ask, ...]:
+        """Each part with its pages and a few others, or all parts with the pages of all."""
+        dice = Dice("pages", *self.dice_seed, view.goal, view.turn)
+        shared = len(parts) > 1 and dice.chance(0.3)
+        if shared:
+            pages = self._handed([page for part in parts for page in part.pages], view.depth, dice)
+            return tuple(Ask(goal=part.goal, context=pages) for part in parts)
+        return tuple(Ask(goal=part.goal, context=self._handed(part.pages, view.depth, dice)) for part in parts)
+
+    def _handed(self, pages: Sequence[str], depth: int, dice: Dice) -> tuple[str, ...]:
+        """A clone has only the pages it was given, so it hands on no others."""
+        more = [title for title in self.titles if title not in pages] if depth == 0 else []
+        return tuple(dice.shuffled([*dict.fromkeys(pages), *dice.sample(more, dice.between(0, 3))]))

@@ -1,0 +1,1 @@
+"""Learning in this process, with torch."""

@@ -1,0 +1,121 @@
+"""Log-probs of what rows sampled, under the policy as it is now."""
+
+# pyright: standard
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import compress
+
+import torch
+from torch import Tensor
+
+from ramet.models.attention import Plan, using
+from ramet.train.local.head import CHUNK_ELEMENTS, Targets, pick, token_logprobs
+from ramet.train.local.packing import pack
+from ramet.train.local.policy import Policy
+from ramet.train.local.trie_attention import padded_length, plan_for
+from ramet.train.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """One number per trained token: rows in the order given, tokens in the order sampled."""
+
+    logprobs: Tensor
+    entropies: Tensor | None  # without gradient; None: not asked for
+    num_read: int  # tokens the model was run on, padding included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """What the model is run on, and where in it which token is predicted."""
+
+    inputs: dict[str, Tensor]
+    plan: Plan | None
+    positions: Sequence[int]  # in the flattened inputs, per trained token
+    tokens: Sequence[int]
+
+
+def score(
+    policy: Policy,
+    rows: Sequence[Row],
+    *,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    chunk_elements: int = CHUNK_ELEMENTS,
+) -> Scores:
+    """Run the model once over `rows`, packed or padded as the policy says. `temperature` is the sampler's."""
+    if not any(row.num_trained for row in rows):
+        nothing = torch.zeros(0, device=policy.device)
+        return Scores(logprobs=nothing, entropies=nothing if entropy else None, num_read=0)
+    reading = _packed(policy, rows) if policy.packs else _padded(policy, rows)
+    places, targets, back = _arrange(reading, policy.device)
+    with nullcontext() if reading.plan is None else using(reading.plan):
+        states = _states(policy, reading, places)
+    if policy.head is None:
+        logprobs, entropies = pick(states, targets, temperature=temperature, entropy=entropy)
+    else:
+        logprobs, entropies = token_logprobs(
+            states, policy.head, targets, temperature=temperature, entropy=entropy, chunk_elements=chunk_elements
+        )
+    return Scores(
+        logprobs=logprobs[back],
+        entropies=None if entropies is None else entropies[back],
+        num_read=reading.inputs["input_ids"].numel(),
+    )
+
+
+def _packed(policy: Policy, rows: Sequence[Row]) -> _Reading:
+    packed = pack(rows)
+    plan = plan_for(packed, policy.core.dtype, policy.device)
+    padding = (0,) * (padded_length(packed, plan) - len(packed.token_ids))
+    inputs = {
+        "input_ids": torch.tensor([packed.token_ids + padding], device=policy.device),
+        "position_ids": torch.tensor([packed.depths + padding], device=policy.device),
+    }
+    return _Reading(inputs=inputs, plan=plan, positions=packed.positions, tokens=packed.targets)
+
+
+def _padded(policy: Policy, rows: Sequence[Row]) -> _Reading:
+    """One row below the other, filled up on the right: for models whose attention cannot be planned."""
+    reads = [row.read for row in rows]
+    width = max(map(len, reads))
+    inputs = {
+        "input_ids": torch.tensor([read + (0,) * (width - len(read)) for read in reads], device=policy.device),
+        "attention_mask": torch.tensor(
+            [[1] * len(read) + [0] * (width - len(read)) for read in reads], device=policy.device
+        ),
+    }
+    positions = [line * width + at - 1 for line, row in enumerate(rows) for at in row.trained]
+    tokens = [token for row in rows for token in compress(row.token_ids, row.mask)]
+    return _Reading(inputs=inputs, plan=None, positions=positions, tokens=tokens)
+
+
+def _arrange(reading: _Reading, device: torch.device) -> tuple[Tensor, Targets, Tensor]:
+    """Each predicting position once, its targets in order, and the way back to the order of rows."""
+    counts = Counter(reading.positions)
+    places = sorted(counts)
+    slot_of = {place: slot for slot, place in enumerate(places)}
+    order = sorted(range(len(reading.positions)), key=reading.positions.__getitem__)
+    back = [0] * len(order)
+    for new, old in enumerate(order):
+        back[old] = new
+    targets = Targets(
+        slots=torch.tensor([slot_of[reading.positions[at]] for at in order], device=device),
+        tokens=torch.tensor([reading.tokens[at] for at in order], device=device),
+        counts=tuple(counts[place] for place in places),
+    )
+    return torch.tensor(places, device=device), targets, torch.tensor(back, device=device)
+
+
+def _states(policy: Policy, reading: _Reading, places: Tensor) -> Tensor:
+    """Hidden states where tokens are predicted; logits where the model has more to say about them."""
+    if policy.head is not None:
+        return policy.decoder(**reading.inputs, use_cache=False).last_hidden_state.flatten(0, 1)[places]
+    if reading.plan is None:
+        return policy.model(**reading.inputs, use_cache=False).logits.flatten(0, 1)[places]
+    return policy.model(**reading.inputs, use_cache=False, logits_to_keep=places).logits[0]

@@ -1,0 +1,136 @@
+"""Gradients of one optimiser step, micro-batch by micro-batch."""
+
+# pyright: standard
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+
+import torch
+from torch import Tensor
+
+from ramet.train.local.forward import Scores, score
+from ramet.train.local.losses import Loss, Term, terms, token_loss, totals
+from ramet.train.local.packing import plan_batches
+from ramet.train.local.policy import Policy
+from ramet.train.rows import Row
+
+Elsewhere = Callable[[Sequence[Row]], Tensor]  # log-probs of rows under other weights, in the order of `Scores`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """What one optimiser step saw. Means are over trained tokens; None: there was nothing to take it of."""
+
+    loss: float
+    num_rows: int
+    num_trained: int  # tokens that own a loss term
+    num_tokens: int  # tokens of the rows, as if nothing were shared
+    num_read: int  # tokens the model was run on
+    num_batches: int
+    clipped: float | None
+    gap: float | None  # mean |log-prob now - log-prob when sampled|, of rows this version sampled
+    gap_max: float | None
+    entropy: float | None  # mean over trained tokens of that of the whole distribution they were drawn from
+    kl: float | None
+
+
+def backward(
+    policy: Policy,
+    rows: Sequence[Row],
+    *,
+    loss: Loss,
+    tokens: int,
+    temperature: float = 1.0,
+    version: int | None = None,
+    entropy: bool = False,
+    proximal: Elsewhere | None = None,
+    reference: Elsewhere | None = None,
+) -> Stats:
+    """Add the gradient of the whole step's loss to the policy's parameters, `tokens` packed tokens at a time.
+
+    With `version`, the gap to the sampler is taken of rows that version sampled alone: older ones differ rightly.
+    """
+    counted = totals(rows)
+    batches = plan_batches(rows, tokens=tokens, packed=policy.packs)
+    seen = _Seen()
+    for batch in batches:
+        scores = score(policy, batch, temperature=temperature, entropy=entropy)
+        known = terms(batch, counted, loss, like=scores.logprobs)
+        term = token_loss(
+            scores.logprobs,
+            known.behaviour,
+            known.credit,
+            loss,
+            proximal=_apart(proximal, batch),
+            reference=_apart(reference, batch) if loss.kl else None,
+        )
+        weighed = (term.loss * known.share).sum()
+        weighed.backward()
+        seen.add(weighed, scores, term, _gaps(scores.logprobs, known.behaviour, batch, version))
+    return seen.stats(rows, num_trained=counted.tokens, num_batches=len(batches))
+
+
+def _apart(elsewhere: Elsewhere | None, batch: Sequence[Row]) -> Tensor | None:
+    if elsewhere is None:
+        return None
+    with torch.no_grad():
+        return elsewhere(batch).detach()
+
+
+def _gaps(logprobs: Tensor, behaviour: Tensor | None, batch: Sequence[Row], version: int | None) -> Tensor | None:
+    if behaviour is None:
+        return None
+    gaps = (logprobs.detach() - behaviour).abs()
+    if version is None:
+        return gaps
+    fresh = [row.versions == (version,) for row in batch for _ in range(row.num_trained)]
+    # By index, not by mask: a mask would make the device wait.
+    return gaps[torch.tensor(list(compress(range(len(fresh)), fresh)), dtype=torch.long, device=gaps.device)]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Numbers of the micro-batches so far. They stay on the device until the step is over."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    clipped: list[Tensor] = field(default_factory=list)
+    gaps: list[Tensor] = field(default_factory=list)
+    entropies: list[Tensor] = field(default_factory=list)
+    kls: list[Tensor] = field(default_factory=list)
+    num_read: int = 0
+
+    def add(self, loss: Tensor, scores: Scores, term: Term, gaps: Tensor | None) -> None:
+        self.losses.append(loss.detach()[None])
+        self.clipped.append(term.clipped)
+        self.gaps += [] if gaps is None else [gaps]
+        self.entropies += [] if scores.entropies is None else [scores.entropies]
+        self.kls += [] if term.kl is None else [term.kl]
+        self.num_read += scores.num_read
+
+    def stats(self, rows: Sequence[Row], *, num_trained: int, num_batches: int) -> Stats:
+        gaps = _joined(self.gaps)
+        return Stats(
+            loss=float(_joined(self.losses).sum()),
+            num_rows=len(rows),
+            num_trained=num_trained,
+            num_tokens=sum(len(row.read) for row in rows),
+            num_read=self.num_read,
+            num_batches=num_batches,
+            clipped=_mean(self.clipped),
+            gap=_mean(self.gaps),
+            gap_max=float(gaps.max()) if len(gaps) else None,
+            entropy=_mean(self.entropies),
+            kl=_mean(self.kls),
+        )
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat([part.double() for part in parts]) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def _mean(parts: Sequence[Tensor]) -> float | None:
+    joined = _joined(parts)
+    return float(joined.mean()) if len(joined) else None

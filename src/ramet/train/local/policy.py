@@ -1,0 +1,117 @@
+"""A model made ready to learn: how it attends, what is trained, what is kept in memory."""
+
+# pyright: standard
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from ramet.errors import ConfigError
+from ramet.models import attention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Train small matrices beside the model's own, which stay as they are."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: str | tuple[str, ...] = "all-linear"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What `prepare` returns and the learner runs.
+
+    `head` is None when logits are more than a linear map of the decoder's output (scaled, capped, adapted): then the
+    whole model is called and its logits are kept.
+    """
+
+    model: nn.Module  # with its adapters, if it has any: what is saved
+    core: PreTrainedModel
+    decoder: nn.Module
+    head: nn.Linear | None
+    packs: bool
+
+    @property
+    def device(self) -> torch.device:
+        return self.core.device
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+
+def prepare(
+    model: PreTrainedModel, *, packed: bool | None = None, checkpointing: bool = False, lora: Lora | None = None
+) -> Policy:
+    """Make `model` ready to learn, in place.
+
+    `packed` None packs where the model allows it, True insists, False pads. Dropout is off: the log-probs of the
+    learner have to be those of the sampler. `checkpointing` keeps a layer's input instead of everything in it.
+    """
+    core: PreTrainedModel = model
+    whole: nn.Module = _adapted(model, lora) if lora else model
+    whole.eval()
+    packs = packed if packed is not None else attention.unsupported(core) is None
+    if packs:
+        attention.attach(core)
+    if checkpointing:
+        _checkpoint_layers(core)
+    decoder = core.get_decoder()
+    return Policy(model=whole, core=core, decoder=decoder, head=_plain_head(core, decoder), packs=packs)
+
+
+def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError:
+        raise ConfigError("LoRA needs peft: pip install 'ramet[train]'") from None
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    config = LoraConfig(r=lora.rank, lora_alpha=cast(int, lora.alpha), target_modules=targets, task_type="CAUSAL_LM")
+    return get_peft_model(model, config)
+
+
+def _checkpoint_layers(model: PreTrainedModel) -> None:
+    """Compute every layer again in the backward pass. Whether the model is said to train or not plays no part: it is
+    not, so that dropout is off, and the engine that samples from it says so too.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ConfigError(f"{type(model).__name__} has no layers that can be checkpointed")
+    for layer in layers:
+        layer.forward = partial(_recomputed, layer.forward)
+
+
+def _recomputed(forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*inputs, **options)
+    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=_contexts, **options)
+
+
+def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """For now, and for the second time: gradients on CUDA are computed in a thread that has no plan of its own."""
+    plan = attention.current()
+    return nullcontext(), nullcontext() if plan is None else attention.using(plan)
+
+
+def _plain_head(model: PreTrainedModel, decoder: nn.Module) -> nn.Linear | None:
+    """The layer that makes logits of the decoder's output, if nothing else happens to them: tried, not guessed."""
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear:
+        return None
+    ids = torch.tensor([[0, 1]], device=model.device)
+    with torch.no_grad():
+        hidden: Tensor = decoder(input_ids=ids, use_cache=False).last_hidden_state
+        logits: Tensor = model(input_ids=ids, use_cache=False).logits
+        return head if torch.equal(head(hidden), logits) else None

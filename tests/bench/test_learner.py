@@ -1,0 +1,68 @@
+"""The learner's benchmark measures the same work in every mode."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramet.bench.learner import MODES, bench, make_policy, make_rows, measure, step
+from ramet.errors import ConfigError
+from tests.cli.test_main import complaint
+from tests.train.tiny import VOCABULARY, gradients, largest_difference, model
+
+
+def test_every_mode_computes_the_same_gradient_and_packing_reads_less() -> None:
+    rows = make_rows(prompt=20, answer=4, group=4, num_groups=2, vocabulary=VOCABULARY)
+    found, reads = {}, {}
+    for mode in MODES:
+        policy = make_policy(mode, model("llama"))
+        _, stats = step(policy, rows, tokens=100)
+        found[mode], reads[mode] = gradients(policy), stats.num_read
+    assert all(largest_difference(found["plain"], found[mode]) < 1e-9 for mode in MODES)
+    assert reads["packed"] < reads["padded"] / 2
+
+
+def test_what_is_measured_is_counted_in_tokens() -> None:
+    rows = make_rows(prompt=20, answer=4, group=4, num_groups=2, vocabulary=VOCABULARY)
+    facts = measure("packed", model("llama"), rows, tokens=100, repeat=1)
+    assert facts["rows"] == 8
+    assert facts["row_tokens_per_s"] * facts["seconds"] == pytest.approx(sum(len(row.read) for row in rows))
+    assert facts["trained_tokens_per_s"] * facts["seconds"] == pytest.approx(sum(row.num_trained for row in rows))
+
+
+def test_the_bench_says_how_well_packed_and_padded_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    bench(prompts=[8], answer=2, group=2, tokens=64, repeat=1, modes=["packed"], device="cpu", as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["agreement"]["logprobs"] < 1e-4
+    assert facts["agreement"]["gradients"] < 1e-4
+    assert [row["prompt"] for row in facts["results"]] == [8]
+
+
+def test_one_table_has_ratios_against_padding_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    bench(prompts=[24, 32], answer=4, tokens=256, modes=["padded", "packed"], device="cpu")
+    said = " ".join(capsys.readouterr().out.split())
+    for word in ("times", "padded", "peak", "row", "packed against padded in float32"):
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"modes": ["packd"]}, "modes: 'packd' is none of plain, padded, packed, recomputed"),
+        ({"prompts": [512], "tokens": 600}, "a row of 768 tokens does not fit into a micro-batch of 600"),
+        ({"shape": "7b"}, "shape: '7b' is none of 135m, 5m"),
+        ({"device": "tpu"}, "device is cpu, cuda, cuda:1 or mps; got 'tpu'"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(wanted: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        bench(**wanted)
+
+
+def test_from_the_command_line_a_wrong_number_is_one_line(tmp_path: Path) -> None:
+    said = complaint(tmp_path, "bench", "learner", "--prompts", "512,a")
+    assert "prompts are whole numbers from 1 up with commas between them; got '512,a'" in said

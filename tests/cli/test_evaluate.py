@@ -1,0 +1,307 @@
+"""`ramet eval` as people meet it: another process, a real server on loopback, a model in this process."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramet.evaluate import read_records
+from ramet.evaluate.items import Trained
+from ramet.evaluate.model import Model, model_of, weights_hash
+from ramet.store import RunDir, read_trees
+from tests.cli.test_main import KEY, RAMET, Server, complaint, environment, printed
+
+
+class Tiring(Server):
+    """A server that answers so many requests, and then no more."""
+
+    def __init__(self) -> None:
+        self.most = 10**9
+        super().__init__()
+
+    @property
+    def reply(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "Answer: 7" if len(self.bodies) <= self.most else None
+
+    @reply.setter
+    def reply(self, value: str | None) -> None:
+        del value
+
+
+@pytest.fixture
+def server() -> Iterator[Tiring]:
+    with Tiring() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.closing.set()
+        server.shutdown()
+        thread.join()
+
+
+def words(server: Tiring, *more: str) -> list[str]:
+    base = ["eval", "arithmetic:eval", "taskset.operators=1", "taskset.digits=1", "--model", "tiny"]
+    return [*base, "--base-url", server.url, *more]
+
+
+def until(ready: Callable[[], bool]) -> None:
+    for _ in range(4000):
+        if ready():
+            return
+        time.sleep(0.01)
+    raise TimeoutError("it did not happen")
+
+
+def run_in(folder: Path) -> Path:
+    (found,) = (folder / "runs").iterdir()
+    return found
+
+
+# Tables.
+
+
+def test_a_model_behind_a_server_is_evaluated_and_the_numbers_can_be_traced(tmp_path: Path, server: Tiring) -> None:
+    command = words(server, "--methods", "single,vote@2,clones", "--budgets", "100,200", "-n", "5", "--api-key", KEY)
+    said = printed(tmp_path, *command)
+    run = run_in(tmp_path)
+    assert said.splitlines()[0] == f"runs/{run.name}"
+    assert "30 of 30 items, 6 of 6 cells" in said
+    rows = [line.split() for line in said.splitlines() if line.startswith(("single", "vote@2", "clones "))]
+    assert [row[:3] for row in rows[:6]] == [
+        [method, budget, "5"] for method in ("single", "vote@2", "clones") for budget in ("100", "200")
+    ]
+    meta = json.loads((run / "meta.json").read_text())
+    assert (meta["kind"], meta["model"], meta["server"], meta["seed"]) == ("eval", "tiny", server.url, 0)
+    assert meta["command"].startswith("ramet eval arithmetic:eval")
+    assert server.keys[0] == f"Bearer {KEY}"
+    assert not any(KEY.encode() in file.read_bytes() for file in run.rglob("*") if file.is_file())
+    assert meta["hardware"]["cores"] >= 1
+    records = read_records(run)
+    names = {tree.id for tree in read_trees(run)}
+    assert {name for record in records for name in record.trees} == names
+    asked = printed(tmp_path, "sql", str(run), "select sum(generated) as used from records", "--json")
+    assert json.loads(asked) == [{"used": sum(record.generated for record in records)}]
+    shown = printed(tmp_path, "show", str(run), "--tree", records[0].trees[0], "--json")
+    (tree,) = json.loads(shown)
+    assert tree["usage"]["tokens"] == records[0].generated
+
+
+def test_a_finished_evaluation_prints_its_table_again_without_the_model(tmp_path: Path, server: Tiring) -> None:
+    command = words(server, "-n", "3")
+    before = printed(tmp_path, *command)
+    asked = len(server.bodies)
+    server.closing.set()
+    server.shutdown()
+    server.server_close()
+    again = printed(tmp_path, *command)
+    assert len(server.bodies) == asked
+    assert again in before
+    assert "accuracy" in again
+    page = run_in(tmp_path) / "report" / "index.html"
+    assert again.splitlines()[-1] == str(page.relative_to(tmp_path))
+    assert "Cannot tell clones from single" in page.read_text(encoding="utf-8")
+
+
+def test_everything_for_machines(tmp_path: Path, server: Tiring) -> None:
+    facts = json.loads(printed(tmp_path, *words(server, "-n", "4", "--methods", "single,best@2", "--json")))
+    assert len(facts["records"]) == 8
+    (section,) = facts["sections"]
+    assert [(cell["method"], cell["oracle"]) for cell in section["cells"]] == [("single", False), ("best@2", True)]
+    right = sum(record["score"] == 1 for record in facts["records"] if record["method"] == "single")
+    assert section["cells"][0]["accuracy"]["value"] == right / 4
+    assert facts["config"]["engine"]["model"] == "tiny"
+    assert facts["run"] == f"runs/{run_in(tmp_path).name}"
+
+
+def test_another_seed_goes_elsewhere_unless_told_where(tmp_path: Path, server: Tiring) -> None:
+    printed(tmp_path, *words(server, "-n", "2"))
+    printed(tmp_path, *words(server, "-n", "2", "--seed", "1"))
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    printed(tmp_path, *words(server, "-n", "2", "--into", "here"))
+    assert (tmp_path / "here" / "records.parquet").exists()
+    shutil.rmtree(tmp_path / "runs")
+    said = complaint(tmp_path, *words(server, "-n", "2", "--into", "here", "--seed", "1"))
+    assert "here was made with other settings (seed): give another --into" in said
+
+
+# Going on.
+
+
+def start(folder: Path, server: Tiring, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [RAMET, *words(server, *more)],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_killed_it_loses_at_most_a_chunk_and_goes_on(tmp_path: Path, server: Tiring) -> None:
+    server.most = 70
+    command = ["--methods", "single", "-n", "90"]
+    process = start(tmp_path, server, *command)
+    until(lambda: (tmp_path / "runs").exists() and (run_in(tmp_path) / "records.parquet").exists())
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    run = run_in(tmp_path)
+    kept = read_records(run)
+    assert len(kept) == 64
+    assert {tree.id for tree in read_trees(run)} == {name for record in kept for name in record.trees}
+    assert "answered" in printed(tmp_path, "show", str(run))
+    server.most, asked = 10**9, len(server.bodies)
+    said = printed(tmp_path, *words(server, *command))
+    assert "90 of 90 items" in said
+    assert len(server.bodies) - asked == 90 - 64
+    assert len(read_records(run)) == 90
+
+
+def test_interrupted_it_keeps_everything_finished_and_says_how_to_go_on(tmp_path: Path, server: Tiring) -> None:
+    server.most = 9
+    command = ["--methods", "single", "-n", "20", "concurrency=2"]
+    process = start(tmp_path, server, *command)
+    until(lambda: len(server.bodies) >= 11)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate()
+    assert (process.returncode, error) == (130, "ramet: interrupted\n")
+    assert "the same command goes on" in out
+    assert len(read_records(run_in(tmp_path))) == 9
+    server.most = 10**9
+    assert "20 of 20 items" in printed(tmp_path, *words(server, *command))
+
+
+def test_a_server_that_fails_in_the_middle_leaves_what_was_finished(tmp_path: Path, server: Tiring) -> None:
+    server.status = 400
+    done = subprocess.run(
+        [RAMET, *words(server, "-n", "2")], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "the same command goes on" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["craft:hard"], "which model? give --model"),
+        (["--model", "m"], "which tasks? write NAME:SPLIT"),
+        (["craft:hard", "--model", "m"], "cannot reach http://127.0.0.1:8000/v1"),
+        (["craft:hrd", "--model", "m"], "did you mean hard"),
+        (["craft:hard", "--model", "m", "--methods", "singel"], "unknown method 'singel': accepted are single"),
+        (["craft:hard", "--model", "m", "--budgets", "1k"], "--budgets is whole numbers"),
+        (["craft:hard", "--model", "m", "--budgets", "4", "--methods", "vote@8"], "vote@8 grows 8 trees"),
+        (["craft:hard", "--model", "m", "--trained", "x"], "trained is LEAST:MOST"),
+        (["craft:hard", "--model", "m", "--window", "0"], "budget.window is a whole number from 1 up"),
+        (["craft:hard", "--model", "m", "--dialect", "pyton"], "unknown dialect"),
+        (["craft:hard", "--model", "m", "nods=3"], "unknown setting 'nods'"),
+        (["math:eval", "--model", "m"], "give --data"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, given: list[str], said: str) -> None:
+    assert said in complaint(tmp_path, "eval", *given)
+
+
+# Models.
+
+
+def trained_run(parent: Path, name: str, *, kind: str, checkpoint: bool = True, **settings: Any) -> Path:
+    """A run directory as training leaves it, without any weights."""
+    run = RunDir.create(parent, name, kind=kind)
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items() if not isinstance(value, dict))
+    tables = [(key, value) for key, value in settings.items() if isinstance(value, dict)]
+    lines += "".join(
+        f"[{key}]\n" + "".join(f"{one} = {json.dumps(held)}\n" for one, held in value.items()) for key, value in tables
+    )
+    (run.path / "config.toml").write_text(lines)
+    if checkpoint:
+        for step in (5, 10):
+            (run.path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
+    return run.path
+
+
+def test_a_run_directory_means_its_newest_checkpoint_and_what_it_was_trained_on(tmp_path: Path) -> None:
+    first = trained_run(tmp_path, "warm", kind="warmstart", task="arithmetic:train", taskset={"operators": [1, 2]})
+    start_ = str(first / "checkpoints" / "step-000010")
+    more = {"task": "arithmetic:train", "taskset": {"operators": [2, 4]}, "model": start_}
+    second = trained_run(tmp_path, "rl", kind="train", **more)
+    model = model_of(str(second))
+    assert model.name == str(second / "checkpoints" / "step-000010")
+    assert model.trained == [Trained("arithmetic", 2, 4), Trained("arithmetic", 1, 2)]
+    assert (model_of(start_).name, model_of(start_).trained) == (start_, [Trained("arithmetic", 1, 2)])
+    assert model_of("smollm2") == Model(name="smollm2", trained=[], settings={})
+
+
+def test_a_model_is_spoken_to_as_it_was_trained(tmp_path: Path) -> None:
+    settings = {"task": "arithmetic:train", "dialect": "terse", "show_budget": True}
+    options = {"operators": [1, 2], "digits": 1}
+    budget = {"tokens": [50, 90], "nodes": 3, "turns": [2, 4]}
+    run = trained_run(tmp_path, "rl", kind="train", **settings, taskset=options, budget=budget)
+    same, other = model_of(str(run), ["arithmetic:long"]), model_of(str(run), ["arithmetic:long", "craft:easy"])
+    assert same.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}, "taskset": options}
+    assert other.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}}
+
+
+def test_a_supervised_start_counts_as_training(tmp_path: Path) -> None:
+    run = trained_run(tmp_path, "both", kind="train", task="craft:train", warm={"steps": 3, "task": "craft:train_easy"})
+    assert model_of(str(run)).trained == [Trained("craft", 4, 6), Trained("craft", 2, 3)]
+
+
+def test_a_range_that_cannot_be_found_out_is_not_known(tmp_path: Path) -> None:
+    run = trained_run(tmp_path, "far", kind="train", task="multihop:musique_train", taskset={"data": "/nowhere"})
+    assert model_of(str(run)).trained == [Trained("multihop", -math.inf, math.inf)]
+
+
+def test_a_run_without_a_model_is_refused(tmp_path: Path) -> None:
+    bare = trained_run(tmp_path, "young", kind="train", checkpoint=False, task="arithmetic:train")
+    other = RunDir.create(tmp_path, "question")
+    assert "has no checkpoint yet" in complaint(tmp_path, "eval", "craft:easy", "--model", str(bare))
+    assert "holds no model" in complaint(tmp_path, "eval", "craft:easy", "--model", str(other.path))
+
+
+def test_the_hash_is_that_of_the_weights_alone(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    before = weights_hash(tmp_path)
+    (tmp_path / "learner.safetensors").write_bytes(b"optimiser")
+    (tmp_path / "config.json").write_text("{}")
+    assert weights_hash(tmp_path) == before
+    (tmp_path / "model.safetensors").write_bytes(b"weighted")
+    assert weights_hash(tmp_path) != before
+
+
+@pytest.mark.slow
+def test_a_trained_model_is_evaluated_from_its_run_directory(tmp_path: Path) -> None:
+    from tests.train import small
+
+    model = small.folder(tmp_path)
+    config = small.config(model, "name=small")
+    run = RunDir.create(tmp_path, "small", config=config, kind="train")
+    shutil.copytree(model, run.path / "checkpoints" / "step-000004")
+    command = ["eval", "arithmetic:eval", "--model", str(run.path), "--methods", "single,clones", "--budgets", "40"]
+    command += ["-n", "6", "taskset.operators=[1,2]", "engine.device=cpu", "--json"]
+    facts = json.loads(printed(tmp_path, *command, OMP_NUM_THREADS=os.environ["OMP_NUM_THREADS"]))
+    assert {record["beyond"] for record in facts["records"] if record["size"] == 1} == {False}
+    assert {record["beyond"] for record in facts["records"] if record["size"] == 2} == {True}
+    assert all(record["generated"] <= 40 for record in facts["records"])
+    assert facts["meta"]["model_sha256"] == weights_hash(model)
+    assert facts["meta"]["hardware"]["torch"]
+    assert (facts["config"]["budget"]["reserve"], facts["config"]["taskset"]["digits"]) == (4, 1)
+    os.utime(run.path / "checkpoints" / "step-000004" / "model.safetensors", (1, 1))
+    said = subprocess.run(
+        [RAMET, *command, "--into", facts["run"]], cwd=tmp_path, env=environment(), capture_output=True
+    )
+    assert b"made with other settings (the model has changed)" in said.stderr

@@ -1,0 +1,77 @@
+"""One module object, run three ways."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModelForCausalLM
+
+from ramet.models import attention
+from tests.engine.local.models import KINDS, make
+
+
+class Causal:
+    """Plain causal attention, written as a plan."""
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        heads_first = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (queries, keys, values))
+        seen = functional.scaled_dot_product_attention(*heads_first, is_causal=True, scale=scale, enable_gqa=True)
+        return seen[0].transpose(0, 1)
+
+
+class Blind(Causal):
+    """Every token sees only itself."""
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        return values.repeat_interleave(queries.shape[1] // values.shape[1], dim=1)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_without_a_plan_an_attached_model_computes_what_it_always_did(kind: str) -> None:
+    model = make(kind)
+    ids = torch.randint(0, 200, (3, 9), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0  # padded on the left
+    before = model(ids).logits, model(ids, attention_mask=mask).logits[:, 4:]
+    attention.attach(model)
+    attention.attach(model)  # twice does no harm
+    after = model(ids).logits, model(ids, attention_mask=mask).logits[:, 4:]
+    assert torch.equal(before[0], after[0])
+    assert torch.equal(before[1], after[1])
+
+
+def test_a_plan_is_in_force_in_its_own_thread_and_only_inside_its_block() -> None:
+    model = make()
+    attention.attach(model)
+    ids = torch.tensor([[1, 2, 3, 4, 5]])
+    plain = model(ids).logits
+    seen: dict[str, Tensor] = {}
+
+    def elsewhere() -> None:
+        seen["elsewhere"] = model(ids).logits
+
+    with attention.using(Causal()):
+        assert torch.allclose(model(ids).logits, plain, atol=1e-5)
+        with attention.using(Blind()):
+            blind = model(ids).logits
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join()
+        assert torch.allclose(model(ids).logits, plain, atol=1e-5)
+    assert not torch.allclose(blind, plain, atol=1e-2)
+    assert torch.equal(seen["elsewhere"], plain)
+    assert torch.equal(model(ids).logits, plain)
+
+
+def test_an_attached_model_is_saved_and_loaded_as_if_nothing_had_happened(tmp_path: object) -> None:
+    model = make()
+    ids = torch.tensor([[1, 2, 3]])
+    attention.attach(model)
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert again.config._attn_implementation != attention.NAME
+    assert torch.allclose(again(ids).logits, model(ids).logits, atol=1e-5)

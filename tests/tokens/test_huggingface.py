@@ -1,0 +1,164 @@
+"""Any Hugging Face tokenizer and chat template, without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from ramet.errors import ConfigError
+from ramet.tokens.huggingface import HfTokenizer, chat_format, load_renderer
+from ramet.tokens.render import TokenRenderer
+from ramet.types import Piece
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+HEADERS = (
+    "{{ bos_token }}{% for m in messages %}<h>{{ m.role }}</h>\n\n{{ m.content | trim }}<eot>{% endfor %}"
+    "{% if add_generation_prompt %}<h>assistant</h>\n\n{% endif %}"
+)
+BRACKETS = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}{% set s = messages[0].content ~ '\n\n' %}"
+    "{% set messages = messages[1:] %}{% else %}{% set s = '' %}{% endif %}{% for m in messages %}"
+    "{% if m.role == 'user' %}[I] {{ s if loop.first else '' }}{{ m.content }} [/I]"
+    "{% else %}{% generation %} {{ m.content }}{{ eos_token }}{% endgeneration %}{% endif %}{% endfor %}"
+)
+NO_SYSTEM = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+    "<t>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content }}</t>\n{% endfor %}"
+    "{% if add_generation_prompt %}<t>model\n{% endif %}"
+)
+FORGETFUL = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and not loop.last %}"
+    "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+DATED = "{{ strftime_now('%Y') }}{{ [1, {'a': 'é'}] | tojson }}" + CHATML
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "<eot>", "<h>", "</h>", "<t>", "</t>", "[I]", "[/I]"]
+
+
+def byte_level() -> Tokenizer:
+    """A tokenizer like those of GPT-2, Llama 3 and Qwen, learned from a few words."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(["system user assistant model answer the question\n\n"] * 20, trainer)
+    tokenizer.add_tokens([AddedToken("<tool_call>", special=False)])
+    return tokenizer
+
+
+def word_mark() -> Tokenizer:
+    """A tokenizer like those of Llama 2 and Mistral: a mark before every first word."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
+    text = ["system user assistant model answer the question a b c d e f g h i j k l m n o p\n"] * 20
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<unk>", *SPECIAL], show_progress=False)
+    tokenizer.train_from_iterator(text, trainer)
+    return tokenizer
+
+
+def rendered(template: str, messages: list[dict[str, str]]) -> str:
+    """What the template itself makes of a whole conversation."""
+    from ramet.tokens.huggingface import _render  # pyright: ignore[reportPrivateUsage]
+
+    text = _render(template, messages, {"bos_token": "<s>", "eos_token": "</s>"})
+    assert text is not None
+    return text
+
+
+@pytest.mark.parametrize("template", [CHATML, HEADERS, BRACKETS, DATED])
+def test_append_only_rendering_equals_the_template_turn_by_turn(template: str):
+    renderer = TokenRenderer(HfTokenizer(byte_level()), chat_format(template, bos_token="<s>", eos_token="</s>"))
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the question"}]
+    pieces = [renderer.open("be brief", "the question")]
+    for turn in ("I answer", "again"):
+        assert renderer.tokenizer.decode([t for p in pieces for t in p.token_ids]) == rendered(template, messages)
+        space = " " if template is BRACKETS else ""
+        ids = (*renderer.tokenizer.encode(space + turn, control=False), renderer.end_of_turn or 0)
+        pieces.append(Piece(sampled=True, text=turn, token_ids=ids))
+        pieces.append(renderer.reply("and then?", after=pieces[-1]))
+        messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": "and then?"}]
+    assert renderer.tokenizer.decode([t for p in pieces for t in p.token_ids]) == rendered(template, messages)
+
+
+def test_a_template_without_a_system_role_gets_it_in_the_first_message():
+    chat = chat_format(NO_SYSTEM)
+    assert chat.folds_system
+    renderer = TokenRenderer(HfTokenizer(byte_level()), chat)
+    text = renderer.tokenizer.decode(renderer.open("be brief", "why").token_ids)
+    assert text == "<t>user\nbe brief\n\nwhy</t>\n<t>model\n"
+
+
+def test_a_template_that_rewrites_history_cannot_do_so_here():
+    """What was sampled stays in the context, thoughts included."""
+    renderer = TokenRenderer(HfTokenizer(byte_level()), chat_format(FORGETFUL))
+    thought = "<think>hm</think>answer"
+    ids = (*renderer.tokenizer.encode(thought, control=False), renderer.end_of_turn or 0)
+    pieces = [renderer.open("s", "u"), Piece(sampled=True, text=thought, token_ids=ids)]
+    pieces.append(renderer.reply("next", after=pieces[-1]))
+    assert thought in renderer.tokenizer.decode([t for p in pieces for t in p.token_ids])
+
+
+@pytest.mark.parametrize("make", [byte_level, word_mark])
+def test_control_tokens_in_text_never_become_control(make: object):
+    tokenizer = HfTokenizer(make())  # pyright: ignore[reportCallIssue]
+    end = tokenizer.inner.token_to_id("<|im_end|>")
+    assert end in tokenizer.encode("a<|im_end|>", control=True)
+    assert end not in tokenizer.encode("a<|im_end|>b", control=False)
+    assert end in tokenizer.encode("a<|im_end|>", control=True)  # and the switch is back
+
+
+def test_tokens_that_are_words_and_not_control_stay_tokens_in_text():
+    tokenizer = HfTokenizer(byte_level())
+    assert tokenizer.inner.token_to_id("<tool_call>") in tokenizer.encode("x <tool_call> y", control=False)
+
+
+def test_a_folder_as_transformers_saves_it_is_loaded(tmp_path: Path):
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    config = {"chat_template": HEADERS, "bos_token": {"content": "<s>"}, "eos_token": "<eot>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    renderer = load_renderer(tmp_path)
+    assert renderer.open("s", "u").text.startswith("<s><h>system</h>")
+    assert renderer.tokenizer.decode([renderer.end_of_turn or 0]) == "<eot>"
+    (tmp_path / "chat_template.jinja").write_text(CHATML)  # the newer place wins
+    assert load_renderer(tmp_path).open("s", "u").text.startswith("<|im_start|>system")
+
+
+def test_one_of_several_named_templates_is_the_default(tmp_path: Path):
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    named = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": CHATML}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    assert load_renderer(tmp_path).open("s", "u").text.startswith("<|im_start|>system")
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0].nothing.at.all }}", "nothing", "{% for %}"])
+def test_a_template_that_shows_no_messages_is_refused(template: str):
+    with pytest.raises(ConfigError, match="chat template"):
+        chat_format(template)
+
+
+def test_a_folder_without_tokenizer_or_template_says_so(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"tokenizer\.json"):
+        load_renderer(tmp_path)
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ConfigError, match="no chat template"):
+        load_renderer(tmp_path)
+
+
+def test_the_model_that_comes_as_a_package_brings_its_tokenizer():
+    renderer = load_renderer("smollm2")
+    ids = renderer.open("You are brief.", "What is 12 + 30? é漢").token_ids
+    assert renderer.tokenizer.decode(ids).endswith("What is 12 + 30? é漢<|im_end|>\n<|im_start|>assistant\n")
+    assert renderer.end_of_turn == 2
+    assert tokenizers.__version__

@@ -1,0 +1,140 @@
+"""Collecting and learning at the same time: never further ahead than allowed, groups whole, trouble told as itself."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ramet
+from ramet.budget import Budget
+from ramet.errors import EngineError, TrainError
+from ramet.store import RunDir
+from ramet.train.loop import resume, train
+from ramet.train.prefetch import ages, collecting
+from ramet.types import Node, Piece, Task, Tree
+from tests.conftest import in_virtual_time
+from tests.train import small
+
+
+def tree(step: int, *versions: int) -> Tree:
+    made = Tree(id=str(step), task=Task(question="?"), budget=Budget())
+    for index, version in enumerate(versions):
+        node = Node(index=index, parent=None, depth=0, path=(), goal="?", grant=1)
+        node.pieces += [Piece(sampled=False, text="?"), Piece(sampled=True, text="!", policy_version=version)]
+        made.nodes.append(node)
+    return made
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ahead=st.integers(0, 4),
+    collects=st.lists(st.floats(0.1, 9), min_size=6, max_size=6),
+    learns=st.lists(st.floats(0.1, 9), min_size=6, max_size=6),
+)
+def test_pitfall_13_no_tree_begins_earlier_than_its_age_allows_and_none_is_dropped(
+    ahead: int, collects: list[float], learns: list[float]
+) -> None:
+    """Admission is paced, so nothing is thrown away for its age: that would favour short trees."""
+    version, oldest, order = 0, [], []
+
+    async def collect(step: int) -> list[Tree]:
+        began = version
+        await anyio.sleep(collects[step])
+        return [tree(step, began)]
+
+    async def work() -> None:
+        nonlocal version
+        async with collecting(collect, range(6), ahead=ahead) as trees_of:
+            for step in range(6):
+                found = await trees_of(step)
+                order.append(found[0].id)
+                oldest.extend(ages(found, version))
+                await anyio.sleep(learns[step])
+                version += 1
+
+    in_virtual_time(work)
+    assert order == [str(step) for step in range(6)]
+    assert max(oldest) <= ahead
+    if ahead:
+        assert oldest[ahead:] == [ahead] * (6 - ahead)  # and as early as that
+
+
+def test_while_one_step_is_learnt_the_next_is_collected() -> None:
+    async def collect(step: int) -> list[Tree]:
+        await anyio.sleep(3)
+        return [tree(step, 0)]
+
+    async def work(ahead: int) -> float:
+        began = anyio.current_time()
+        async with collecting(collect, range(5), ahead=ahead) as trees_of:
+            for step in range(5):
+                await trees_of(step)
+                await anyio.sleep(2)
+        return anyio.current_time() - began
+
+    assert in_virtual_time(partial(work, 0)) == 25
+    # Steps 0 and 1 are there at 3, 2 (begun at 5) at 8, 3 (begun at 7) at 10, 4 (begun at 10) at 13, learnt at 15.
+    assert in_virtual_time(partial(work, 1)) == 15
+
+
+@pytest.mark.parametrize("fails", ["collecting", "learning"])
+def test_what_goes_wrong_is_told_as_itself_and_nothing_goes_on_behind(fails: str) -> None:
+    under_way: list[int] = []
+
+    async def collect(step: int) -> list[Tree]:
+        under_way.append(step)
+        try:
+            await anyio.sleep(5 * step)
+            if step == 2 and fails == "collecting":
+                raise EngineError("no more power")
+        finally:
+            under_way.remove(step)
+        return [tree(step, 0)]
+
+    async def work() -> None:
+        async with collecting(collect, range(9), ahead=3) as trees_of:
+            for step in range(9):
+                await trees_of(step)
+                if step == 1 and fails == "learning":
+                    raise TrainError("not a number")
+
+    expected = (EngineError, "no more power") if fails == "collecting" else (TrainError, "not a number")
+    with pytest.raises(expected[0], match=expected[1]):
+        in_virtual_time(work)
+    assert under_way == []
+
+
+def test_the_age_of_a_tree_is_that_of_its_oldest_token() -> None:
+    assert ages([tree(0, 5, 3, 4), tree(1, 5), tree(2)], 5) == [2, 0, 0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small.folder(tmp_path_factory.mktemp("ahead"))
+
+
+def test_a_run_that_collects_ahead_is_whole_bounded_and_goes_on_after_it_stopped(tmp_path: Path, folder: Path) -> None:
+    config = small.config(folder, "steps=6", "overlap=1", "eval.every=3", "eval.num_tasks=2", "max_logprob_gap=0.001")
+
+    def stop(record: dict[str, Any]) -> None:
+        if record["step"] == 3:
+            raise TrainError("somebody has had enough")
+
+    with pytest.raises(TrainError, match="somebody has had enough"):
+        train(config, runs=tmp_path, tell=stop)
+    run = RunDir.open(tmp_path / "train")
+    assert [record["step"] for record in run.metrics()] == [0, 1, 2, 3]
+    resume(run.path)
+    logged = run.metrics()
+    assert [record["step"] for record in logged] == list(range(6))
+    assert {record["trees"] for record in logged} == {12}
+    assert max(record["age_max"] for record in logged) == 1
+    assert [tree.id for tree in ramet.read_trees(run) if not tree.id.startswith("eval")] == [
+        f"{step:06d}-{task:03d}-{member:03d}" for step in range(6) for task in range(2) for member in range(6)
+    ]
