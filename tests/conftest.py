@@ -1,11 +1,11 @@
-"""Shared by all tests: virtual time, and a small real model."""
+"""Shared by all tests: the hypothesis profile, virtual time, and a small real model."""
 
 from __future__ import annotations
 
 import os
 
-# Threads that wait for each other make tiny models many times slower on a busy machine. Read when torch is imported,
-# here and in every process that tests start.
+# Spinning threads make tiny models many times slower on a busy machine. Torch reads this at import, here and in every
+# process that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import signal
@@ -16,28 +16,34 @@ from typing import TypeVar
 import anyio
 import pytest
 import trio.testing
+from hypothesis import HealthCheck, settings
 
 T = TypeVar("T")
 
-# A shell that starts this in the background has Ctrl-C ignored, and children inherit that: interrupts would never end.
+# A busy machine may take any time for one example.
+settings.register_profile("ramet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ramet")
+
+# A shell that starts this in the background ignores Ctrl-C, and child processes inherit that: tests of interrupts would
+# never end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """Tests marked `anyio` run on real time, for what really takes time: threads, processes, sockets."""
+    """Tests marked `anyio` run in real time, because they use threads, processes or sockets."""
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
-    """The folder of a small real model; it stays in the user's cache, so that later runs find it there."""
+    """The folder of a small real model, kept in the user's cache for later runs."""
     from ramet.models.folders import smollm2_folder
 
     return smollm2_folder()
 
 
 def in_virtual_time(work: Callable[[], Awaitable[T]]) -> T:
-    """Run `work` where waiting an hour costs nothing."""
+    """Run `work` on a clock that jumps ahead whenever all tasks wait."""
     clock = trio.testing.MockClock(autojump_threshold=0)
     return anyio.run(work, backend="trio", backend_options={"clock": clock})

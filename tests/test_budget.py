@@ -1,4 +1,4 @@
-"""The ledger by itself: vectors worked out by hand, and invariants under any sequence of purchases."""
+"""The ledger: hand-computed examples, and invariants under any sequence of holds and loans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ramet.budget import PICO, Budget, Ledger, Prices, shares
 from ramet.errors import BudgetExhausted, ConfigError
 
 
-def test_a_hold_gives_change_back():
+def test_a_hold_returns_what_was_not_used():
     ledger = Ledger(tokens=100, nodes=4, depth=2)
     with ledger.hold(tokens=60) as hold:
         assert ledger.tokens == 40
@@ -28,7 +28,7 @@ def test_a_hold_that_is_never_settled_is_spent_in_full():
     assert (ledger.tokens, ledger.money, ledger.open) == (40, 20, 0)
 
 
-def test_a_loan_comes_back_without_the_node_that_was_started():
+def test_a_repaid_loan_returns_everything_but_the_started_node():
     ledger = Ledger(tokens=100, nodes=4, depth=2)
     loan = ledger.lend(tokens=50, nodes=3)
     assert (ledger.tokens, ledger.nodes) == (50, 1)
@@ -38,13 +38,13 @@ def test_a_loan_comes_back_without_the_node_that_was_started():
     assert (ledger.tokens, ledger.nodes, ledger.open) == (100, 3, 0)
 
 
-def test_a_loan_that_was_never_used_gives_its_node_back_too():
+def test_a_loan_that_never_started_returns_its_node_too():
     ledger = Ledger(tokens=100, nodes=4, depth=2)
     ledger.lend(tokens=50, nodes=3).repay(started=False)
     assert (ledger.tokens, ledger.nodes) == (100, 4)
 
 
-def test_a_debtor_with_debtors_cannot_repay():
+def test_a_ledger_with_an_open_loan_cannot_repay():
     loan = Ledger(tokens=100, nodes=4, depth=2).lend(tokens=50, nodes=3)
     loan.lend(tokens=10, nodes=1)
     with pytest.raises(AssertionError, match="open"):
@@ -54,7 +54,7 @@ def test_a_debtor_with_debtors_cannot_repay():
 @pytest.mark.parametrize(
     ("tokens", "nodes", "money"), [(101, 1, 0), (10, 5, 0), (10, 1, 51), (0, 1, 0), (-5, 1, 0), (10, -1, 0)]
 )
-def test_what_cannot_be_paid_is_refused_and_changes_nothing(tokens: int, nodes: int, money: int):
+def test_a_loan_that_cannot_be_paid_is_refused_and_changes_nothing(tokens: int, nodes: int, money: int):
     ledger = Ledger(tokens=100, nodes=4, depth=2, money=50)
     with pytest.raises(BudgetExhausted):
         ledger.lend(tokens=tokens, nodes=nodes, money=money)
@@ -66,7 +66,7 @@ def test_the_last_level_cannot_lend():
         Ledger(tokens=100, nodes=4, depth=0).lend(tokens=10, nodes=1)
 
 
-def test_shares_worked_out_by_hand():
+def test_hand_computed_shares():
     assert shares(900, [None, None], least=100) == [300, 300]
     assert shares(900, [600, 600], least=100) == [450, 450]
     assert shares(900, [200, 300], least=100) == [200, 300]
@@ -78,16 +78,18 @@ def test_shares_worked_out_by_hand():
     assert shares(900, [], least=100) == []
 
 
-def test_a_parent_keeps_as_many_shares_as_it_was_told_to():
+def test_a_parent_keeps_its_parent_share():
     assert shares(900, [None, None], least=100, parent_share=0.0) == [450, 450]
     assert shares(900, [None, None], least=100, parent_share=0.25) == [400, 400]
     assert shares(900, [None], least=100, parent_share=2.0) == [300]
-    assert shares(900, [None], least=400, parent_share=2.0) == [900]  # its share would leave nobody enough
+    assert shares(900, [None], least=400, parent_share=2.0) == [
+        900
+    ]  # keeping its share would leave the child too little
     assert shares(900, [200, None], least=100, parent_share=0.0) == [200, 700]
 
 
 @pytest.mark.parametrize("parent_share", [-0.1, 101.0, float("nan"), True])
-def test_shares_that_make_no_sense_are_told(parent_share: float):
+def test_an_invalid_parent_share_is_refused(parent_share: float):
     with pytest.raises(ConfigError, match=r"budget\.parent_share is a number of shares from 0 to 100"):
         Budget(parent_share=parent_share)
 
@@ -107,8 +109,8 @@ def test_shares_never_exceed_what_can_be_lent(lendable: int, asked: list[int | N
 
 
 @given(st.integers(0, 2**32))
-def test_any_sequence_of_holds_and_loans_keeps_every_token(seed: int):
-    """Tokens in all ledgers, plus what was spent, is always the budget."""
+def test_no_sequence_of_holds_and_loans_loses_a_token(seed: int):
+    """The tokens in all ledgers plus those spent always equal the budget."""
     dice = random.Random(seed)
     root = Ledger(tokens=1000, nodes=20, depth=5, money=10_000)
     alive, spent, started = [root], 0, 0
@@ -129,15 +131,15 @@ def test_any_sequence_of_holds_and_loans_keeps_every_token(seed: int):
                 alive.append(loan)
         except BudgetExhausted:
             pass
-        debtor = dice.choice(alive)
-        if debtor is not root and not debtor.open and dice.random() < 0.3:
-            debtor.repay()
-            alive.remove(debtor)
-        assert sum(one.tokens for one in alive) + spent == 1000
-        assert sum(one.nodes for one in alive) + started == 20
-        assert min(min(one.tokens, one.nodes, one.money or 0) for one in alive) >= 0
-    for debtor in reversed(alive[1:]):
-        debtor.repay()
+        loan = dice.choice(alive)
+        if loan is not root and not loan.open and dice.random() < 0.3:
+            loan.repay()
+            alive.remove(loan)
+        assert sum(ledger.tokens for ledger in alive) + spent == 1000
+        assert sum(ledger.nodes for ledger in alive) + started == 20
+        assert min(min(ledger.tokens, ledger.nodes, ledger.money or 0) for ledger in alive) >= 0
+    for loan in reversed(alive[1:]):
+        loan.repay()
     assert root.open == 0
     assert root.tokens + spent == 1000
 
@@ -149,7 +151,7 @@ def test_prices_are_dollars_per_million_tokens_counted_without_rounding():
     assert prices.worst(prompt=1_000_000, generated=1_000_000) == round(0.75 * PICO)
 
 
-def test_cached_tokens_cost_as_much_as_others_unless_said_otherwise():
+def test_cached_tokens_cost_the_same_as_others_by_default():
     assert Prices(prompt=2.0).cost(prompt=10, cached=10, generated=0) == Prices(prompt=2.0).cost(
         prompt=10, cached=0, generated=0
     )
@@ -169,7 +171,7 @@ def test_cached_tokens_cost_as_much_as_others_unless_said_otherwise():
         ({"result_bytes": 1}, "budget.result_bytes"),
     ],
 )
-def test_a_budget_that_makes_no_sense_says_which_limit(settings: dict[str, object], names: str):
+def test_an_invalid_budget_names_the_limit(settings: dict[str, object], names: str):
     with pytest.raises(ConfigError, match=names):
         Budget(**settings)  # pyright: ignore[reportArgumentType]
 

@@ -1,4 +1,4 @@
-"""The package itself: what importing it costs, what it offers, and whether its documentation is true."""
+"""The package itself: what importing it costs, which names it has, and whether its documentation is right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import anyio
 import pytest
 
 import ramet
@@ -34,14 +36,16 @@ HEAVY = [
     "tokenizers",
 ]
 IMPORT = "import ramet"
-HELP = """
+COMMAND = """
 import sys, ramet.cli.main
-sys.argv = ["ramet", "--help"]
+sys.argv = ["ramet", *{arguments}]
 try:
     ramet.cli.main.main()
 except SystemExit as done:
-    assert done.code == 0
+    assert done.code == 0, done.code
 """
+HELP = COMMAND.format(arguments=["--help"])
+CHECK = COMMAND.format(arguments=["train", "nano", "--check"])
 
 
 def loaded_by(code: str) -> set[str]:
@@ -55,9 +59,12 @@ def loaded_by(code: str) -> set[str]:
     ("code", "unwanted"),
     [
         (IMPORT, [*HEAVY, "pydantic", "rich", "typer", "anyio", "trio", "json_repair"]),
+        ("from ramet import *; run, RunDir, HttpEngine, Sandbox, TreeRun, play", ["torch", "pyarrow"]),
+        ("from ramet.train import TrainConfig, train; from ramet.evaluate import evaluate", ["torch", "pyarrow"]),
         (HELP, [*HEAVY, "pydantic_monty"]),
+        (CHECK, ["torch", "transformers", "safetensors", "peft"]),
     ],
-    ids=["import ramet", "ramet --help"],
+    ids=["import ramet", "import *", "train and evaluate", "ramet --help", "ramet train --check"],
 )
 def test_nothing_heavy_is_imported_before_it_is_used(code: str, unwanted: list[str]) -> None:
     loaded = loaded_by(code)
@@ -65,15 +72,32 @@ def test_nothing_heavy_is_imported_before_it_is_used(code: str, unwanted: list[s
     assert loaded & set(unwanted) == set()
 
 
-@pytest.mark.parametrize("name", [*ramet.__all__, "LocalEngine"])
+@pytest.mark.parametrize("name", [*ramet.__all__, "LocalEngine", "evaluate", "train"])
 def test_every_public_name_resolves(name: str) -> None:
     assert getattr(ramet, name) is not None
     assert name in dir(ramet)
 
 
-def test_taking_all_names_at_once_still_loads_neither_file_formats_nor_torch() -> None:
-    loaded = loaded_by("from ramet import *; run, RunDir, HttpEngine, Sandbox, TreeRun, Verdict")
-    assert loaded & {"pyarrow", "torch"} == set()
+def test_train_and_evaluate_are_packages_before_and_after_their_modules_are_imported() -> None:
+    for name, function in (("train", "train"), ("evaluate", "evaluate")):
+        package = getattr(ramet, name)
+        assert isinstance(package, ModuleType)
+        assert callable(getattr(package, function))
+        assert getattr(ramet, name) is package
+
+
+def test_type_checkers_see_the_names_that_are_loaded_lazily() -> None:
+    (block,) = (node for node in ast.parse(source_of("ramet")).body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    declared = {alias.asname or alias.name for node in imports for alias in node.names}
+    assert declared == set(dir(ramet)) - {"__version__"}
+
+
+def test_the_module_can_be_run_as_a_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "ramet", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"ramet {ramet.__version__}\n"
+    failed = subprocess.run([sys.executable, "-m", "ramet", "nonsense"], capture_output=True, text=True)
+    assert (failed.returncode, failed.stderr[:7]) == (2, "ramet: ")
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -119,13 +143,42 @@ def approx(value: object) -> object:
 def test_documented_calls_give_their_documented_results() -> None:
     examples = list(documented())
     called = {code.partition("(")[0] for code, _, _ in examples}
-    assert called >= {"shares", "look_up", "cell_in", "parse_type", "name_of", "halves"}
+    assert called >= {"shares", "look_up", "cell_in", "parse_type", "tensor_name", "halves"}
     wrong = [
         (code, result)
         for code, result, module in examples
         if eval(code, vars(module).copy()) != approx(eval(result, vars(module).copy()))
     ]
     assert wrong == []
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL | re.M)
+
+
+def imports_in(code: str) -> list[str]:
+    return [line for line in code.splitlines() if re.match(r"(from|import) ", line)]
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_the_documented_taskset_needs_one_import_line_and_is_valid(split: str) -> None:
+    (code,) = (block for block in python_blocks("tasks.md") if "class Backwards" in block)
+    assert len(imports_in(code)) == 1
+    names: dict[str, Any] = {}
+    exec(code, names)
+    report = anyio.run(ramet.validate, names["Backwards"](), split)
+    assert (report.tasks, report.faults) == (5, [])
+
+
+def test_the_documented_use_of_a_credit_rule_works() -> None:
+    code = python_blocks("credit.md")[0]
+    assert len(imports_in(code)) == 1
+    taskset = ramet.load_taskset("craft")
+    trees = [anyio.run(ramet.demonstrate, taskset, taskset.task("medium", 0)) for _ in range(2)]
+    names: dict[str, Any] = {"trees": trees, "tree": trees[0]}
+    exec(code, names)
+    assert isinstance(names["credits"][trees[0].id, 3], ramet.Credit)
+    assert set(names["credits"].of(trees[1])) == {node.index for node in trees[1].nodes}
 
 
 def test_the_documented_life_of_a_ledger_is_true() -> None:

@@ -1,9 +1,12 @@
-"""ramet: language models that split their work among clones of themselves, under budgets that hold.
+"""ramet: train and run language models that split their work among clones of themselves, under hard budgets.
 
     import ramet
     tree = await ramet.run("...", engine=engine, budget=ramet.Budget(tokens=4000, nodes=16, depth=3, seconds=60))
 
-Names are loaded when first used: importing ramet costs next to nothing.
+This module has everything for running trees and for writing a taskset, a world, a credit rule or an engine of your
+own. Training and evaluation have packages of their own: `ramet.train.train(config)`, `ramet.evaluate.evaluate(...)`.
+
+Names are loaded on first use, so that `import ramet` is cheap.
 """
 
 from __future__ import annotations
@@ -12,18 +15,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ramet import evaluate as evaluate
+    from ramet import train as train
     from ramet.agent.dialects.python import PythonDialect
     from ramet.agent.dialects.terse import TerseDialect
     from ramet.agent.dialects.tools import ToolsDialect
+    from ramet.agent.options import TreeOptions
     from ramet.agent.sandbox import Sandbox
     from ramet.agent.tree import TreeRun, run
     from ramet.budget import Budget, Prices
+    from ramet.credit import load_rule
+    from ramet.credit.records import Credit, Credits, Group, Summary, group_trees, make_credits
     from ramet.engine.http import HttpEngine
     from ramet.engine.local import LocalEngine as LocalEngine
     from ramet.engine.scripted import Reply, ScriptedEngine
-    from ramet.errors import ConfigError, EngineError, RametError, StoreError
+    from ramet.errors import ConfigError, EngineError, RametError, StoreError, TrainError
+    from ramet.interfaces import (
+        Ask,
+        Backend,
+        Comparing,
+        Dialect,
+        Do,
+        Engine,
+        HasSizes,
+        HostFunction,
+        Move,
+        NodeJudge,
+        NodeObserver,
+        Oracle,
+        Rule,
+        Taskset,
+        TaskWorld,
+        View,
+        World,
+    )
     from ramet.store import RunDir, read_trees
-    from ramet.types import Completion, Message, Node, Prompt, Stop, Task, Tree, Usage, Verdict
+    from ramet.tasks.check import exact_match
+    from ramet.tasks.dice import Dice, in_eval
+    from ramet.tasks.judge import Judge
+    from ramet.tasks.oracle import Relay
+    from ramet.tasks.play import demonstrate, grade, play
+    from ramet.tasks.registry import load_taskset
+    from ramet.tasks.validate import validate
+    from ramet.tokens.render import TextRenderer, TokenRenderer
+    from ramet.types import Completion, Message, Meter, Node, Prompt, Stop, Task, Tree, Usage, Verdict
 
 __version__ = "0.1.0"
 
@@ -31,50 +66,122 @@ _HOMES = {
     "agent.dialects.python": ["PythonDialect"],
     "agent.dialects.terse": ["TerseDialect"],
     "agent.dialects.tools": ["ToolsDialect"],
+    "agent.options": ["TreeOptions"],
     "agent.sandbox": ["Sandbox"],
     "agent.tree": ["TreeRun", "run"],
     "budget": ["Budget", "Prices"],
+    "credit": ["load_rule"],
+    "credit.records": ["Credit", "Credits", "Group", "Summary", "group_trees", "make_credits"],
     "engine.http": ["HttpEngine"],
-    "engine.local": ["LocalEngine"],  # not in __all__: taking all names at once must not need torch
+    "engine.local": ["LocalEngine"],  # not in __all__: `from ramet import *` must not need torch
     "engine.scripted": ["Reply", "ScriptedEngine"],
-    "errors": ["ConfigError", "EngineError", "RametError", "StoreError"],
+    "errors": ["ConfigError", "EngineError", "RametError", "StoreError", "TrainError"],
+    "interfaces": [
+        "Ask",
+        "Backend",
+        "Comparing",
+        "Dialect",
+        "Do",
+        "Engine",
+        "HasSizes",
+        "HostFunction",
+        "Move",
+        "NodeJudge",
+        "NodeObserver",
+        "Oracle",
+        "Rule",
+        "TaskWorld",
+        "Taskset",
+        "View",
+        "World",
+    ],
     "store": ["RunDir", "read_trees"],
-    "types": ["Completion", "Message", "Node", "Prompt", "Stop", "Task", "Tree", "Usage", "Verdict"],
+    "tasks.check": ["exact_match"],
+    "tasks.dice": ["Dice", "in_eval"],
+    "tasks.judge": ["Judge"],
+    "tasks.oracle": ["Relay"],
+    "tasks.play": ["demonstrate", "grade", "play"],
+    "tasks.registry": ["load_taskset"],
+    "tasks.validate": ["validate"],
+    "tokens.render": ["TextRenderer", "TokenRenderer"],
+    "types": ["Completion", "Message", "Meter", "Node", "Prompt", "Stop", "Task", "Tree", "Usage", "Verdict"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_PACKAGES = ("evaluate", "train")
 
 __all__ = [
+    "Ask",
+    "Backend",
     "Budget",
+    "Comparing",
     "Completion",
     "ConfigError",
+    "Credit",
+    "Credits",
+    "Dialect",
+    "Dice",
+    "Do",
+    "Engine",
     "EngineError",
+    "Group",
+    "HasSizes",
+    "HostFunction",
     "HttpEngine",
+    "Judge",
     "Message",
+    "Meter",
+    "Move",
     "Node",
+    "NodeJudge",
+    "NodeObserver",
+    "Oracle",
     "Prices",
     "Prompt",
     "PythonDialect",
     "RametError",
+    "Relay",
     "Reply",
+    "Rule",
     "RunDir",
     "Sandbox",
     "ScriptedEngine",
     "Stop",
     "StoreError",
+    "Summary",
     "Task",
+    "TaskWorld",
+    "Taskset",
     "TerseDialect",
+    "TextRenderer",
+    "TokenRenderer",
     "ToolsDialect",
+    "TrainError",
     "Tree",
+    "TreeOptions",
     "TreeRun",
     "Usage",
     "Verdict",
+    "View",
+    "World",
     "__version__",
+    "demonstrate",
+    "exact_match",
+    "grade",
+    "group_trees",
+    "in_eval",
+    "load_rule",
+    "load_taskset",
+    "make_credits",
+    "play",
     "read_trees",
     "run",
+    "validate",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"ramet.{name}")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'ramet' has no attribute {name!r}")
@@ -84,4 +191,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_HOME_OF})
+    return sorted({*__all__, *_HOME_OF, *_PACKAGES})

@@ -1,14 +1,14 @@
-"""Budgets that hold.
+"""Hard budgets.
 
-A `Budget` is what the user asks for. A `Ledger` is what one subtree may still spend. Three rules keep the real
-spend at or below the budget, whatever the model does and however siblings interleave:
+A `Budget` holds the user's limits. A `Ledger` holds what one subtree may still spend. Three rules keep the real spend
+at or below the budget, whatever the model does and however siblings interleave:
 
-1. Pay first. A node reserves its cap before it samples and gets change back afterwards. A sample that is cancelled
-   is settled for what it was *allowed* to produce: the ledger never trusts what nobody counted.
-2. Children spend borrowed money. A loan leaves the parent's ledger before the child starts; what is left returns.
-3. Nobody computes "limit minus spent": that number is stale the moment two siblings read it.
+1. Pay first. A node reserves its cap before it samples and gets the change back afterwards. A cancelled sample is
+   settled for its whole cap, because the tokens it generated may not have been counted.
+2. Children spend loans. A loan leaves the parent's ledger before the child starts; the rest returns when it ends.
+3. No code computes "limit minus spent": that number is stale as soon as two siblings read it.
 
-Every number is an integer (money in trillionths of a dollar), so nothing is lost to rounding.
+All amounts are integers (money in trillionths of a dollar), so nothing is lost to rounding.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from types import TracebackType
 
 from ramet.errors import BudgetExhausted, ConfigError
 
-LARGEST = 2**62  # a run directory stores counts in 64 bits
-FINE = 1000  # parts of a share that are told apart
-MOST_KEPT = 100  # shares of a clone
+LARGEST = 2**62  # run directories store counts in 64 bits
+SHARE_UNIT = 1000  # resolution of `parent_share`: thousandths
+MAX_PARENT_SHARE = 100
 PICO = 10**12  # money is counted in trillionths of a dollar
 
 
@@ -34,7 +34,7 @@ class Prices:
     """
 
     prompt: float = 0.0
-    cached: float | None = None  # None: cached prompt tokens cost as much as others
+    cached: float | None = None  # None: cached prompt tokens cost the same as others
     generated: float = 0.0
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Prices:
         return round(self.generated * PICO / 1e6)
 
     def cost(self, *, prompt: int, cached: int, generated: int) -> int:
-        """What a finished call cost, in trillionths of a dollar."""
+        """The cost of a finished call, in trillionths of a dollar."""
         if self.free:
             return 0
         return (
@@ -70,7 +70,7 @@ class Prices:
         )
 
     def worst(self, *, prompt: int, generated: int) -> int:
-        """The most a call can cost: no cache hit, every allowed token generated."""
+        """The most a call can cost: no cache hit, and all allowed tokens generated."""
         if self.free:
             return 0
         dearest = max(self.per_prompt_token, self.per_cached_token)
@@ -79,7 +79,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of one tree. None of them is ever exceeded.
+    """The limits of one tree. None of them is ever exceeded.
 
     Example:
         Budget(tokens=4000, nodes=16, depth=3, seconds=60)
@@ -92,11 +92,11 @@ class Budget:
     children: int = 8  # clones started by one call
     turns: int = 10  # completions per node, the final answer included
     node_tokens: int | None = None  # generated tokens per node
-    window: int = 8192  # window per node: prompt and generated tokens together
+    window: int = 8192  # tokens per node, prompt and generated together
     result_bytes: int = 2048  # text returned to a parent, per child
     output_bytes: int = 8192  # text shown to a node by one function call or code cell
-    reserve: int | None = None  # tokens each node keeps back for its answer; None: from `tokens`
-    parent_share: float = 1.0  # what a node keeps, beyond its reserve, of what it lends: so many shares of a clone
+    reserve: int | None = None  # tokens each node keeps for its answer; None: derived from `tokens`
+    parent_share: float = 1.0  # what a node keeps when it lends, in shares of a clone, besides its reserve
     money: float | None = None  # dollars for the whole tree
     prices: Prices = field(default_factory=Prices)
 
@@ -113,32 +113,33 @@ class Budget:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"budget.{name} is a number above 0, or left out; got {value!r}")
-        if isinstance(self.parent_share, bool) or not 0 <= self.parent_share <= MOST_KEPT:
-            raise ConfigError(f"budget.parent_share is a number of shares from 0 to {MOST_KEPT}; got {self.parent_share!r}")
+        share = self.parent_share
+        if isinstance(share, bool) or not 0 <= share <= MAX_PARENT_SHARE:
+            raise ConfigError(f"budget.parent_share is a number of shares from 0 to {MAX_PARENT_SHARE}; got {share!r}")
         if self.money is not None and self.prices.worst(prompt=1, generated=1) == 0:
             raise ConfigError("budget.money needs prices: set prices.prompt and prices.generated")
 
     @property
     def answer_tokens(self) -> int:
-        """Tokens a node keeps back so that it can always speak once more."""
+        """Tokens a node keeps so that it can always give an answer."""
         return self.reserve or min(256, max(8, self.tokens // 40))
 
     @property
     def smallest_grant(self) -> int:
-        """A child with less could not think one turn and then answer: it is refused."""
+        """The tokens a child needs for one ordinary turn and its answer. With less it is refused."""
         return 2 * self.answer_tokens
 
     def ledger(self) -> Ledger:
-        """The root's ledger. The root itself is the first node paid for."""
+        """The root's ledger. The root is already paid for."""
         money = None if self.money is None else int(self.money * PICO)
         return Ledger(tokens=self.tokens, nodes=self.nodes - 1, depth=self.depth, money=money)
 
 
 @dataclass(slots=True, kw_only=True)
 class Hold:
-    """Tokens and money set aside for one call. Left unsettled, all of it is spent.
+    """Tokens and money reserved for one call. A hold that is never settled is spent in full.
 
-    Use as a context manager, so that cancellation cannot leave it open.
+    Use it as a context manager, so that cancellation cannot leave it open.
     """
 
     ledger: Ledger
@@ -147,7 +148,7 @@ class Hold:
     settled: bool = False
 
     def settle(self, *, tokens: int, money: int = 0) -> None:
-        """Pay what was used and give the change back."""
+        """Pay for what was used and return the rest to the ledger."""
         if self.settled:
             raise AssertionError("a hold is settled once")
         if not 0 <= tokens <= self.tokens or not 0 <= money <= self.money:
@@ -186,12 +187,12 @@ class Ledger:
     repaid: bool = False
 
     def hold(self, *, tokens: int, money: int = 0) -> Hold:
-        """Set aside, or refuse and change nothing. An empty purchase is refused too."""
+        """Reserve tokens and money, or raise and change nothing. A hold of zero tokens is refused."""
         self._take(tokens=tokens, nodes=0, money=money)
         return Hold(ledger=self, tokens=tokens, money=money)
 
     def lend(self, *, tokens: int, nodes: int, money: int = 0) -> Ledger:
-        """Split off a child's ledger. One of the nodes is the child itself, and is spent here."""
+        """Lend a child its ledger. One of the nodes is the child itself and is spent here."""
         if self.depth < 1 or nodes < 1:
             raise BudgetExhausted(f"no room for a child: depth {self.depth}, {nodes} nodes")
         self._take(tokens=tokens, nodes=nodes, money=money)
@@ -204,9 +205,9 @@ class Ledger:
         )
 
     def repay(self, *, started: bool = True) -> None:
-        """Give the lender what is left; a child that never started is no node. Safe to call again.
+        """Return what is left to the lender; a child that never started returns its node too. Idempotent.
 
-        A debtor with debtors of its own cannot repay.
+        A ledger with open holds or loans cannot repay.
         """
         if self.repaid or self.lender is None:
             return
@@ -221,7 +222,7 @@ class Ledger:
         self.tokens = self.nodes = 0
 
     def close_hold(self, *, tokens: int, money: int) -> None:
-        """Take back the change of a hold."""
+        """Take back the rest of a settled hold."""
         self.open -= 1
         self.tokens += tokens
         if self.money is not None:
@@ -231,7 +232,7 @@ class Ledger:
         short = tokens > self.tokens or nodes > self.nodes
         if self.money is not None and money > self.money:
             short = True
-        # Without the last test a penniless tree could buy nothing for nothing, for ever.
+        # Without the last test a tree without tokens could hold and lend zero tokens forever.
         if short or min(tokens, nodes, money) < 0 or tokens < 1:
             raise BudgetExhausted(
                 f"asked for {tokens} tokens and {nodes} nodes, have {self.tokens} tokens and {self.nodes} nodes"
@@ -244,10 +245,11 @@ class Ledger:
 
 
 def shares(lendable: int, asked: Sequence[int | None], *, least: int, parent_share: float = 1.0) -> list[int]:
-    """Split `lendable` tokens over children: what each asked for, clipped; equal shares where nothing was asked.
+    """Split `lendable` tokens among children: what each asked for, scaled to fit; equal shares for the others.
 
-    The parent counts as `parent_share` more sharers while that leaves everybody `least`. A share below `least` is 0: refused.
-    When not all can have `least`, the first ones get it: a few children that can answer beat many that cannot.
+    The parent counts as `parent_share` more children, if every child still gets `least`. A share below `least` becomes
+    0: the child is refused. When `least` is too much for all, the first children get it: a few that can answer are
+    better than many that cannot.
 
     Example:
         shares(900, [None, None], least=100)      # [300, 300]
@@ -257,20 +259,20 @@ def shares(lendable: int, asked: Sequence[int | None], *, least: int, parent_sha
         shares(250, [None] * 4, least=100)        # [125, 125, 0, 0]
     """
     granted = [0] * len(asked)
-    wanting = [i for i, tokens in enumerate(asked) if tokens is None or tokens >= least]
-    while wanting:
-        total = sum(asked[i] or 0 for i in wanting)
-        unnamed = sum(1 for i in wanting if asked[i] is None)
-        # A child that names a huge number cannot starve its siblings.
-        for_named = max(0, min(total, lendable - unnamed * least))
-        rest = lendable - for_named
-        equal = rest * FINE // (unnamed * FINE + round(parent_share * FINE)) if unnamed else 0
-        if unnamed and equal < least:
-            equal = rest // unnamed
-        for i in wanting:
+    candidates = [i for i, tokens in enumerate(asked) if tokens is None or tokens >= least]
+    while candidates:
+        total = sum(asked[i] or 0 for i in candidates)
+        not_asking = sum(1 for i in candidates if asked[i] is None)
+        # A child that asks for a huge number cannot starve its siblings.
+        for_asking = max(0, min(total, lendable - not_asking * least))
+        rest = lendable - for_asking
+        equal = rest * SHARE_UNIT // (not_asking * SHARE_UNIT + round(parent_share * SHARE_UNIT)) if not_asking else 0
+        if not_asking and equal < least:
+            equal = rest // not_asking
+        for i in candidates:
             tokens = asked[i]
-            granted[i] = equal if tokens is None else tokens * for_named // total
-        if min(granted[i] for i in wanting) >= least:
+            granted[i] = equal if tokens is None else tokens * for_asking // total
+        if min(granted[i] for i in candidates) >= least:
             return granted
-        granted[wanting.pop()] = 0
+        granted[candidates.pop()] = 0
     return granted

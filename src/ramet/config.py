@@ -1,4 +1,4 @@
-"""Knobs: frozen dataclasses, filled from a TOML file and `key=value` words. An unknown key names the nearest one.
+"""Settings: frozen dataclasses, filled from a TOML file and `key=value` words. An unknown key suggests the nearest.
 
 Example:
     load(RunConfig, file="run.toml", words=["budget.tokens=2000", "dialect=python"])
@@ -11,21 +11,44 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
 from ramet.budget import Budget
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
+
+# Earlier names of settings, and what they are called now. Only errors use them: an earlier name is not accepted.
+RENAMED = {
+    "at_once": "concurrency",
+    "budget.context": "budget.window",
+    "budget.keep": "budget.parent_share",
+    "data": "taskset.data",
+    "gap": "max_logprob_gap",
+    "group": "group_size",
+    "keep": "keep_checkpoints",
+    "lone": "group_of_one",
+    "number": "num_tasks",
+    "options": "taskset",
+    "task": "taskset",  # of a question; elsewhere `task` is NAME:SPLIT, and no table
+    "tasks": "tasks_per_step",
+    "trees": "trees_per_step",
+    "update.checkpointing": "update.gradient_checkpointing",
+    "update.clip": "update.max_grad_norm",
+    "update.decay": "update.weight_decay",
+    "update.lora": "update.lora_rank",
+    "update.rate": "update.learning_rate",
+    "update.tokens": "update.micro_batch_tokens",
+    "update.warmup": "update.warmup_steps",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Which model answers: one behind a server (http), or one in this process (local)."""
 
-    kind: Literal["http", "local"] = "http"  # when not said: local for a model on this machine, if no server is named
+    kind: Literal["http", "local"] = "http"  # `load` sets local for a model on this machine, unless a server is given
     base_url: str = "http://127.0.0.1:8000/v1"
     model: str = ""  # its name on the server; local: a Hugging Face folder, or smollm2
     tokenizer: str | None = None  # a folder with tokenizer.json, a .gguf file, or smollm2: exact token ids
@@ -34,11 +57,11 @@ class EngineConfig:
     concurrency: int = 64
     tries: int = 5
     stall_s: float = 120.0
-    device: str | None = None  # cpu, cuda, cuda:1, mps; a GPU if there is one
-    dtype: Literal["bfloat16", "float16", "float32"] | None = None  # bfloat16 on a GPU, else float32
-    max_batch: int | None = None  # requests computed together
-    cache_tokens: int | None = None  # tokens whose keys and values are kept
-    window: int | None = None  # longest text in tokens; what the model was made for unless said
+    device: str | None = None  # cpu, cuda, cuda:1, mps; None: a GPU if there is one
+    dtype: Literal["bfloat16", "float16", "float32"] | None = None  # None: bfloat16 on a GPU, else float32
+    max_batch: int | None = None  # requests per batch
+    cache_tokens: int | None = None  # size of the key-value cache
+    window: int | None = None  # longest sequence in tokens; None: the model's own limit
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "tries", "stall_s", "max_batch", "cache_tokens", "window"):
@@ -49,26 +72,26 @@ class EngineConfig:
             raise ConfigError(f"engine.top_p is above 0 and at most 1; got {self.top_p!r}")
         if self.top_k < 0:
             raise ConfigError(f"engine.top_k is a whole number from 0 up; got {self.top_k!r}")
-        self._refuse_strangers()
+        self._refuse_other_kind()
 
-    def _refuse_strangers(self) -> None:
-        """A knob of the other kind of engine would be ignored: say so instead."""
+    def _refuse_other_kind(self) -> None:
+        """Refuse settings of the other kind of engine, which would have no effect."""
         only = {
             "http": ("base_url", "concurrency", "tries", "stall_s"),
             "local": ("device", "dtype", "max_batch", "cache_tokens", "window"),
         }
         for kind, names in only.items():
-            for knob in fields(self):
-                if kind != self.kind and knob.name in names and getattr(self, knob.name) != knob.default:
-                    raise ConfigError(f"engine.{knob.name} is for engine.kind={kind}, and this is {self.kind}")
+            for setting in fields(self):
+                if kind != self.kind and setting.name in names and getattr(self, setting.name) != setting.default:
+                    raise ConfigError(f"engine.{setting.name} is for engine.kind={kind}, and this is {self.kind}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig:
-    """Who gives verdicts where a task cannot: a model, where the engine's is unless a server is named."""
+    """The model that grades answers where the taskset cannot."""
 
-    model: str = ""  # empty: nobody
-    base_url: str = ""
+    model: str = ""  # empty: no judge
+    base_url: str = ""  # empty: the engine's own server or process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +103,7 @@ class RunConfig:
     dialect: str = "tools"
     temperature: float = 0.7
     seed: int | None = None
-    show_budget: bool = False  # the model is told what it has left
+    show_budget: bool = False  # tell the model what it may still spend
     engine: EngineConfig = field(default_factory=EngineConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     budget: Budget = field(default_factory=Budget)
@@ -98,9 +121,9 @@ def load(
     flags: Mapping[str, Any] | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> T:
-    """The defaults, then the base, then the file, then the words, then the flags (`{"budget.tokens": 2000}`).
+    """Settings from, in rising priority, defaults, base, file, words and flags (`{"budget.tokens": 2000}`).
 
-    An engine of which only the model is known, and that one is on this machine, is a local one.
+    An engine without a kind or a server is local if its model is on this machine.
     """
     settings: dict[str, Any] = {}
     _merge(settings, base or {})
@@ -114,9 +137,9 @@ def load(
 
 def _choose_engine(engine: Any) -> None:
     if isinstance(engine, dict):
-        known = cast(dict[str, Any], engine)
-        if "kind" not in known and "base_url" not in known and on_this_machine(known.get("model")):
-            known["kind"] = "local"
+        settings = cast(dict[str, Any], engine)
+        if "kind" not in settings and "base_url" not in settings and on_this_machine(settings.get("model")):
+            settings["kind"] = "local"
 
 
 def on_this_machine(model: object) -> bool:
@@ -127,7 +150,11 @@ def on_this_machine(model: object) -> bool:
 
 
 def settings_of(words: Sequence[str]) -> dict[str, Any]:
-    """What `key=value` words say, dots making tables."""
+    """`key=value` words as nested tables.
+
+    Example:
+        settings_of(["budget.tokens=2000", "dialect=python"])  # {"budget": {"tokens": 2000}, "dialect": "python"}
+    """
     settings: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -137,18 +164,32 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
+def taskset_options(words: Sequence[str], *, data: str | None = None) -> dict[str, Any]:
+    """The options in `taskset.KEY=VALUE` words; `data` is the folder with task files.
+
+    Example:
+        taskset_options(["taskset.digits=3"], data="files")  # {"digits": 3, "data": "files"}
+    """
+    settings = settings_of(words)
+    for key, value in settings.items():
+        if key != "taskset":
+            old, new = _inner(key, value), _inner(RENAMED.get(key, f"taskset.{key}"), value)
+            raise ConfigError(f"unknown setting {old!r}: did you mean {new}?")
+    return settings.get("taskset", {}) | ({} if data is None else {"data": data})
+
+
 def build(kind: type[T], settings: Mapping[str, Any], *, inside: str = "") -> T:
     """A dataclass from plain settings; nested tables become nested dataclasses."""
     return kind(**_values(kind, settings, inside=inside))
 
 
 def _values(kind: Any, settings: Mapping[str, Any], *, inside: str) -> dict[str, Any]:
-    known = {knob.name: knob for knob in fields(kind)}
+    known = {setting.name: setting for setting in fields(kind)}
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for key, value in settings.items():
-        if key not in known:
-            raise ConfigError(_unknown(inside + key, [inside + name for name in known]))
+        if key not in known or (hints[key] is str and isinstance(value, dict)):
+            raise ConfigError(_unknown(inside + key, value, [inside + name for name in known]))
         values[key] = _fit(hints[key], value, key=inside + key, default=known[key].default_factory)
     return values
 
@@ -157,7 +198,7 @@ def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
     if is_dataclass(wanted):
         if not isinstance(value, dict):
             raise ConfigError(f"{key} is a table of settings, not {value!r}")
-        # What a table leaves out stays as it is where no table is given, which need not be the defaults of its kind.
+        # A table overrides the default of its field, which may differ from the defaults of its class.
         make: Any = wanted if default is MISSING else default
         return replace(make(), **_values(wanted, cast(dict[str, Any], value), inside=f"{key}."))
     from pydantic import TypeAdapter, ValidationError
@@ -171,14 +212,29 @@ def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
 
 
 def _as_tuple(value: object) -> object:
-    """TOML writes lists only."""
+    """TOML has lists, not tuples."""
     return tuple(cast(list[object], value)) if isinstance(value, list) else value
 
 
-def _unknown(key: str, known: Sequence[str]) -> str:
-    near = get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-    return f"unknown setting {key!r}: {hint}"
+def _unknown(key: str, value: Any, known: Sequence[str]) -> str:
+    """The error for a setting that does not exist: its present name if it was renamed, else the nearest one."""
+    tables = key.split(".")
+    for start in range(len(tables)):  # in warm.update.rate the name is update.rate
+        outer, name = "".join(f"{table}." for table in tables[:start]), ".".join(tables[start:])
+        new = outer + RENAMED.get(name, "")
+        if name in RENAMED and any(new == place or new.startswith(f"{place}.") for place in known):
+            return f"unknown setting {_inner(key, value)!r}: did you mean {_inner(new, value)}?"
+    if key in known:
+        return f"{key} is a string, not a table of settings; got {value!r}"
+    return f"unknown setting {key!r}: {did_you_mean(key, known)}"
+
+
+def _inner(key: str, value: Any) -> str:
+    """The first setting in a table, by its whole name; the key itself for a plain value."""
+    while isinstance(value, dict) and value:
+        name, value = next(iter(cast(dict[str, Any], value).items()))
+        key = f"{key}.{name}"
+    return key
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -200,7 +256,7 @@ def _set(settings: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Lay settings over others, table by table."""
+    """Override settings with others, table by table."""
     for key, value in more.items():
         below = settings.get(key)
         if isinstance(value, dict) and isinstance(below, dict):
@@ -210,7 +266,7 @@ def _merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _value(text: str) -> Any:
-    """`4000`, `0.5`, `true`, `[1, 2]` as TOML reads them; anything else is a text."""
+    """A value as TOML reads it (`4000`, `0.5`, `true`, `[1, 2]`); anything else is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -218,32 +274,34 @@ def _value(text: str) -> Any:
 
 
 def to_toml(settings: Any) -> str:
-    """A dataclass as a TOML file. Values that are None are left out: absent means the default."""
+    """A dataclass as TOML. Values that are None are left out: a missing key means the default."""
     lines: list[str] = []
     tables: list[str] = []
 
     def write(record: Any, name: str, into: list[str]) -> None:
-        for knob in fields(record):
-            value = getattr(record, knob.name)
+        for setting in fields(record):
+            value = getattr(record, setting.name)
             if is_dataclass(value):
-                below = [f"\n[{name}{knob.name}]"]
-                write(value, f"{name}{knob.name}.", below)
+                below = [f"\n[{name}{setting.name}]"]
+                write(value, f"{name}{setting.name}.", below)
                 tables.append("\n".join(below))
             elif isinstance(value, dict):
-                rows = [f"{_toml(key)} = {_toml(one)}" for key, one in cast(dict[str, Any], value).items()]
-                tables.append("\n".join([f"\n[{name}{knob.name}]", *rows]))
+                rows = [f"{_toml(key)} = {_toml(item)}" for key, item in cast(dict[str, Any], value).items()]
+                tables.append("\n".join([f"\n[{name}{setting.name}]", *rows]))
             elif value is not None:
-                into.append(f"{knob.name} = {_toml(value)}")
+                into.append(f"{setting.name} = {_toml(value)}")
 
     write(settings, "", lines)
-    # Inner tables were finished first; TOML wants the outer one before them, and does not mind the order otherwise.
+    # Inner tables were finished first, but TOML wants a table before those inside it: sorting puts it there.
     return "\n".join([*lines, *sorted(tables)]) + "\n"
 
 
 def _toml(value: Any) -> str:
     """One value. Tables inside tables are written inline."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in cast(dict[str, Any], value).items()) + "}"
+        return (
+            "{" + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in cast(dict[str, Any], value).items()) + "}"
+        )
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(one) for one in cast(Sequence[Any], value)) + "]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML wants it escaped
+        return "[" + ", ".join(_toml(item) for item in cast(Sequence[Any], value)) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML requires it escaped

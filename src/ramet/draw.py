@@ -8,8 +8,8 @@ GOAL_WIDTH = 46
 
 
 def draw(tree: Tree) -> str:
-    """The tree, one line a node, and a line of totals."""
-    rows = [(node, prefix) for node, prefix in walk(tree)]
+    """The tree: one line per node, then a line of totals."""
+    rows = walk(tree)
     labels = [prefix + one_line(node.goal, GOAL_WIDTH) for node, prefix in rows]
     width = max(len(label) for label in labels) if labels else 0
     lines = [f"{label:<{width}}  {figures(tree, node)}" for label, (node, _) in zip(labels, rows, strict=True)]
@@ -17,7 +17,7 @@ def draw(tree: Tree) -> str:
 
 
 def walk(tree: Tree) -> list[tuple[Node, str]]:
-    """Nodes in reading order, each with the branch lines before it."""
+    """Nodes in depth-first order, each with the branch lines to draw before it."""
     children: dict[int | None, list[Node]] = {}
     for node in tree.nodes:
         children.setdefault(node.parent, []).append(node)
@@ -43,25 +43,25 @@ def figures(tree: Tree, node: Node) -> str:
 
 
 def status(node: Node) -> str:
-    """One word, and what it means for the answer."""
+    """How the node ended, whether it answered, and its score."""
     if node.state is not State.ENDED or node.stop is None:
         return str(node.state)
     if node.stop is Stop.ANSWERED:
-        said = "answered"
+        ending = "answered"
     else:
-        said = f"{node.stop}: no answer" if node.answer is None else f"{node.stop}: partial answer"
+        ending = f"{node.stop}: no answer" if node.answer is None else f"{node.stop}: partial answer"
     if node.verdict is None:
-        return said
+        return ending
     how = "" if node.verdict.how == "exact" else f" by {node.verdict.how}"
-    return f"{said}, scored {node.verdict.score:g}{how}"
+    return f"{ending}, scored {node.verdict.score:g}{how}"
 
 
 def totals(tree: Tree) -> str:
-    """What was used of what was allowed."""
+    """What was used of the budget."""
     used, budget = tree.usage, tree.budget
     parts = [f"{used.tokens:,} of {budget.tokens:,} tokens"]
     if used.lost_tokens:
-        parts.append(f"{used.lost_tokens:,} paid for and cut off")
+        parts.append(f"{used.lost_tokens:,} reserved, not used")
     parts.append(f"{used.critical_path_tokens:,} on the critical path")
     parts.append(f"{len(tree.nodes)} of {budget.nodes} nodes")
     if budget.money is not None:

@@ -1,23 +1,27 @@
-"""What can go wrong, in two families.
+"""Every error that ramet raises on purpose.
 
 RametError
-├── ConfigError       a flag, key or value the user gave   -> one line, exit code 2
-├── EngineError       the model server failed or broke its word
-│   ├── EngineBusy         it may work in a moment: engines retry it themselves
-│   └── EngineInterrupted  it broke off in the middle: the node pays for what it saw, and tries again
-├── StoreError        a run directory that cannot be read  -> one line, exit code 2
-├── TrainError        trees or numbers no one can learn from -> one line, exit code 2
-└── ModelFault        what the model did wrong: becomes text on its node, never leaves the tree
+├── ConfigError       a flag, key or value is not accepted       -> one line, exit code 2
+├── EngineError       the model server failed or broke its contract
+│   ├── EngineBusy         temporary: engines retry it themselves
+│   └── EngineInterrupted  the call ended early: the node pays for the tokens it saw, then retries
+├── StoreError        a run directory cannot be read or written  -> one line, exit code 2
+├── TrainError        trees or numbers that cannot be trained on -> one line, exit code 2
+└── ModelFault        a mistake of the model: becomes text on its node, never leaves the tree
     ├── BudgetExhausted
     └── MalformedAction
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ramet.types import Tree
+
+MAX_LISTED = 12  # accepted words that are listed beside a suggestion
 
 
 class RametError(Exception):
@@ -31,14 +35,14 @@ class ConfigError(RametError):
 class EngineError(RametError):
     """The engine could not complete a request.
 
-    `tree` is the tree as far as it got, when the request was the root's own.
+    `tree` is the tree so far, if the request was the root's.
     """
 
     tree: Tree | None = None
 
 
 class EngineBusy(EngineError):
-    """A failure that may pass: worth another attempt after `retry_after_s`."""
+    """A temporary failure: retry after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -46,7 +50,7 @@ class EngineBusy(EngineError):
 
 
 class EngineInterrupted(EngineError):
-    """A call that broke off after tokens had been generated. They are paid for before it is tried again."""
+    """A call that ended early, after generating tokens. They are paid for before the retry."""
 
 
 class StoreError(RametError):
@@ -54,16 +58,31 @@ class StoreError(RametError):
 
 
 class TrainError(RametError):
-    """Trees, rewards or gradients that training cannot go on with. Better to stop than to learn from a zero."""
+    """Trees, rewards or gradients that cannot be trained on. Stopping is better than learning from a zero."""
 
 
 class ModelFault(RametError):
-    """The model's own mistake: a value on its node, text to its parent."""
+    """A mistake of the model: a value on its node, text for its parent."""
 
 
 class BudgetExhausted(ModelFault):
-    """A purchase the ledger refused. Nothing was changed."""
+    """The ledger refused a hold or a loan and changed nothing."""
 
 
 class MalformedAction(ModelFault):
-    """A turn, a call or an argument that cannot be understood."""
+    """A turn, a call or an argument that cannot be parsed."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown word: the nearest accepted one, and which ones are accepted.
+
+    Example:
+        did_you_mean("crft", ["craft", "math"])  # "did you mean craft? (accepted: craft, math)"
+        did_you_mean("xyz", ["craft", "math"])   # "accepted: craft, math"
+    """
+    accepted = list(known)
+    listing = f"accepted: {', '.join(accepted)}" if accepted else "none is accepted"
+    nearest = get_close_matches(word, accepted, n=1, cutoff=0.5)
+    if not nearest:
+        return listing
+    return f"did you mean {nearest[0]}?" + (f" ({listing})" if len(accepted) <= MAX_LISTED else "")

@@ -1,6 +1,14 @@
-"""The seams. Everything else in ramet is a function or a record.
+"""The seams: everything that can be replaced by a class of your own.
 
-An engine, a dialect and a world are each one class that fits its Protocol; none of them inherits anything.
+Each seam is a Protocol: a class fits it by its methods, without inheriting anything.
+
+    Engine, Caching, Windowed                    sample completions
+    World, TaskWorld, NodeObserver               the live state of one task
+    Taskset, NodeJudge, Comparing, HasSizes      tasks and verdicts
+    Oracle (View, Move, Ask, Do)                 a policy that knows the answers
+    Dialect, Session, Host                       how a model writes actions
+    Rule                                         credit for every node
+    Backend                                      a policy that can be sampled and trained
 """
 
 from __future__ import annotations
@@ -10,11 +18,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from ramet.budget import Budget
-from ramet.tokens.render import Renderer
-from ramet.types import Completion, Meter, Node, Prompt, Refusal, Stop, Task, Verdict
+from ramet.types import Completion, Meter, Node, Prompt, Refusal, Stop, Task, Tree, Verdict
 
 if TYPE_CHECKING:
-    from ramet.tasks.oracle import Oracle
+    from pathlib import Path
+
+    from ramet.credit.records import Credits, Group
+    from ramet.tokens.render import Renderer, TokenRenderer
+    from ramet.train.loss import Loss
+    from ramet.train.metrics import Stats
+    from ramet.train.rows import Row
 
 HostFunction = Callable[..., Any]  # plain or async; its signature and docstring are what the model reads
 
@@ -35,27 +48,27 @@ class Engine(Protocol):
         seed: int | None = None,
         meter: Meter | None = None,
     ) -> Completion:
-        """At most `max_tokens` tokens; `meter` counts them while they appear."""
+        """Sample at most `max_tokens` tokens; `meter` counts them as they are generated."""
         ...
 
 
 @runtime_checkable
 class Caching(Protocol):
-    """An engine that keeps what it computed for a node until it hears that the node has ended."""
+    """An engine that caches the computation of a node until the node has ended."""
 
     def ended(self, node_id: str) -> None: ...
 
 
 @runtime_checkable
 class Windowed(Protocol):
-    """An engine that knows the longest text its model can hold, in tokens."""
+    """An engine that knows the window of its model, in tokens."""
 
     @property
     def window(self) -> int: ...
 
 
 class World(Protocol):
-    """The live state of one task. Every node of the tree holds the same object."""
+    """The live state of one task, shared by all nodes of the tree."""
 
     @property
     def functions(self) -> Mapping[str, HostFunction]: ...
@@ -64,20 +77,28 @@ class World(Protocol):
     def context(self) -> Mapping[str, str]: ...
 
 
+class TaskWorld:
+    """The default world: the texts of the task and no functions."""
+
+    def __init__(self, task: Task) -> None:
+        self.context: Mapping[str, str] = task.context
+        self.functions: Mapping[str, HostFunction] = {}
+
+
 @runtime_checkable
-class Watcher(Protocol):
-    """A world that keeps track of nodes, because their verdict depends on its state when they began and ended."""
+class NodeObserver(Protocol):
+    """A world whose verdicts depend on its state when a node was spawned and when it ended."""
 
     def spawned(self, node: Node) -> None: ...
     def ended(self, node: Node) -> None: ...
 
 
 class Taskset(Protocol):
-    """Tasks that can be checked at every node, with an oracle that shows how they are done.
+    """Tasks whose nodes can be graded, and an oracle that solves them.
 
-    `task(split, index)` is the same on every machine. `verdict` says how well a node did what it was asked to, or None
-    where only a judge could tell; for the root it knows, unless the user chose a judge. `self_check` scores a right
-    and a wrong solution.
+    `task(split, index)` is the same on every machine. `verdict` grades a node against its own goal; None means that
+    only a judge can grade it, which for the root happens only if the user chose a judge. `self_check` returns the
+    scores of a right and of a wrong solution.
     """
 
     @property
@@ -88,7 +109,7 @@ class Taskset(Protocol):
     def splits(self) -> Mapping[str, str]: ...
 
     def size(self, split: str) -> int | None:
-        """How many tasks a split has; None for a generator without end."""
+        """Number of tasks in a split; None for an endless generator."""
         ...
 
     def task(self, split: str, index: int) -> Task: ...
@@ -99,31 +120,85 @@ class Taskset(Protocol):
     def self_check(self, task: Task) -> tuple[float, float]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What an oracle sees of its node: the goal, and the results of each of its moves so far."""
+
+    goal: str
+    depth: int
+    history: tuple[tuple[str, ...], ...] = ()  # per move: one text per function call, then one per clone
+
+    @property
+    def turn(self) -> int:
+        return len(self.history)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Part of a move: give a clone this goal, with the texts of these keys."""
+
+    goal: str
+    context: tuple[str, ...] = ()
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Do:
+    """Part of a move: call a function of the world."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One turn: functions to call and clones to ask, in parallel; or an answer. `thought` comes before them."""
+
+    thought: str = ""
+    does: tuple[Do, ...] = ()
+    asks: tuple[Ask, ...] = ()
+    answer: str | None = None
+
+
+class Oracle(Protocol):
+    """A policy that knows the answers. Its moves are written in any dialect."""
+
+    def move(self, view: View) -> Move: ...
+
+
+class NodeJudge(Protocol):
+    """Grades the nodes that a taskset cannot grade."""
+
+    async def verdict(self, node: Node, tree: Tree) -> Verdict | None:
+        """None when no verdict could be reached."""
+        ...
+
+
 @runtime_checkable
 class Comparing(Protocol):
-    """A taskset that can tell whether two answers say the same, without a look at the right one.
+    """A taskset that can compare two answers without the reference. Majority votes use it.
 
-    Votes are counted by it. Without it answers are the same when their words are, or the numbers they consist of.
+    Without it, two answers are the same if their words are equal, or if both are the same numbers.
     """
 
     def same(self, task: Task, one: str, other: str) -> bool: ...
 
 
 @runtime_checkable
-class Sized(Protocol):
-    """A taskset whose tasks have a size: operators, hops, lines. What was trained on is a range of sizes."""
+class HasSizes(Protocol):
+    """A taskset whose tasks have a size: operators, hops, lines. Training covers a range of sizes."""
 
     def size_of(self, task: Task) -> float | None: ...
     def sizes(self, split: str) -> tuple[float, float] | None:
-        """The smallest and the largest there can be."""
+        """The smallest and the largest possible size."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a model asks of one child.
+    """One child, as the model asked for it.
 
-    `context` names texts by key; `text` hands a value over directly (python dialect); `returns` is the type wanted.
+    `context` names texts by key; `text` is a value passed directly (python dialect); `returns` is the type wanted.
     """
 
     goal: object
@@ -131,12 +206,12 @@ class Request:
     text: object = None
     tokens: object = None
     returns: object = None
-    call: int = 0  # which call of the turn it belongs to: the limit on children is per call
+    call: int = 0  # index of its call in the turn: the limit on children is per call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What comes back from one request: a child's answer, why there is none, or why it was refused."""
+    """The result of one request: the child's answer, why there is none, or why it was refused."""
 
     goal: str
     answer: str | None = None
@@ -147,13 +222,13 @@ class Report:
 
 
 class Child(Protocol):
-    """A child with its loan in hand, not yet started."""
+    """A child that has its loan and has not started yet."""
 
     async def run(self) -> Report: ...
 
 
 class Host(Protocol):
-    """What the runtime does for a dialect's session: one per node."""
+    """The runtime, as a dialect's session sees it: one per node."""
 
     @property
     def node(self) -> Node: ...
@@ -163,7 +238,7 @@ class Host(Protocol):
     def context(self) -> Mapping[str, str]: ...
     @property
     def reads_texts(self) -> bool:
-        """Whether its texts are put before it: a clone's are, a root's only where there is nobody to hand them to."""
+        """Whether its texts are in its prompt: true for clones, and for a root that cannot delegate."""
         ...
 
     @property
@@ -175,18 +250,18 @@ class Host(Protocol):
     @property
     def output_bytes(self) -> int: ...
 
-    def admit(self, requests: Sequence[Request], *, beside: int = 0) -> list[Child | Refusal]:
-        """Decide about all of them at once; nothing starts here. `beside`: others still awaited."""
+    def admit(self, requests: Sequence[Request], *, awaited: int = 0) -> list[Child | Refusal]:
+        """Grant or refuse all requests together; start none. `awaited` counts children still running."""
         ...
 
     async def run_all(self, requests: Sequence[Request]) -> list[Report]:
-        """Admit, run in parallel, wait for all."""
+        """Admit the children, run them in parallel and wait for all."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Text that goes back to a node, under a label. Each is shortened on its own when space is short."""
+    """Labelled text for a node's next message. Each result is shortened separately when the window is short."""
 
     label: str
     text: str
@@ -194,7 +269,7 @@ class Result:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What one turn led to."""
+    """The effect of one turn."""
 
     done: bool = False
     answer: str | None = None
@@ -205,7 +280,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Remaining:
     """What a node may still spend."""
 
     tokens: int
@@ -219,11 +294,11 @@ class Session(Protocol):
     """One node's side of a dialect."""
 
     async def act(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
-        """Do what a turn asks for."""
+        """Carry out the actions of a turn."""
         ...
 
     async def close(self, text: str) -> Outcome:
-        """Read the final answer out of a last turn: nothing can be started any more."""
+        """Read the final answer from the last turn; nothing can be started."""
         ...
 
 
@@ -238,9 +313,63 @@ class Dialect(Protocol):
     def system(self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool) -> str: ...
     def opening(self, host: Host, *, missing: Sequence[str]) -> str: ...
     def results(self, results: Sequence[Result]) -> str: ...
-    def left(self, left: Left) -> str:
-        """What a node may still spend, in words it can plan with."""
+    def remaining(self, remaining: Remaining) -> str:
+        """What a node may still spend, as text for the model."""
         ...
 
     def closing(self, why: Stop) -> str: ...
     def session(self, host: Host) -> Session: ...
+
+
+class Rule(Protocol):
+    """Assigns credit to every node of a batch.
+
+    One call gets all groups of an optimiser step: some rules weight a node by how many nodes of its kind there are.
+    """
+
+    def credit(self, groups: Sequence[Group]) -> Credits: ...
+
+
+class Backend(Protocol):
+    """One policy that can be sampled and trained, wherever it lives.
+
+    The loop calls `forward_backward`, then `optim_step` or `discard`, then `publish`. Versions are numbered by the
+    loop: version n is the policy after n steps. An error leaves the weights as they were.
+    """
+
+    supports_overlap: bool  # whether trees may be sampled while `forward_backward` and `optim_step` run
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def renderer(self) -> TokenRenderer: ...
+    @property
+    def version(self) -> int:
+        """The version that new completions are sampled from; -1 while weights change."""
+        ...
+
+    async def forward_backward(self, rows: Sequence[Row], *, loss: Loss, temperature: float) -> Stats:
+        """Add the gradient of the step's loss over `rows`; `temperature` is that of sampling."""
+        ...
+
+    async def optim_step(self, *, learning_rate: float) -> float:
+        """Clip and apply the gradient; returns its norm before clipping. A norm that is not finite is a TrainError."""
+        ...
+
+    async def discard(self) -> None:
+        """Drop the gradient."""
+        ...
+
+    async def publish(self, version: int, *, fresh: bool = False) -> None:
+        """From now on the engine samples the current weights as `version`; with `fresh`, from an empty cache."""
+        ...
+
+    async def save(self, run: Path, *, step: int, keep: int) -> Path:
+        """Write a checkpoint under `run`, then delete all but the newest `keep`."""
+        ...
+
+    async def load(self, checkpoint: Path) -> int:
+        """Restore weights and optimiser, publish them; returns the steps done."""
+        ...
+
+    def close(self) -> None: ...

@@ -15,17 +15,23 @@ from typing import Literal
 from ramet.budget import PICO, Budget
 
 Role = Literal["system", "user", "assistant"]
-HALVES = re.compile("[\ud800-\udfff]")
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+ROUNDING = 1e-9  # a score this close to 1 is 1
 
 
 def clean(text: str) -> str:
-    """The text with half characters replaced, as decoders do: models and servers write some, no encoding takes them."""
-    return HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Replace lone surrogates, which models and servers may write and UTF-8 cannot encode."""
+    return LONE_SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def is_right(score: float) -> bool:
+    """Whether a score in [0, 1] is full marks, up to rounding."""
+    return score >= 1 - ROUNDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A question, the texts it comes with, and a reference no prompt ever shows.
+    """A question, its texts by key, and a reference that no prompt shows.
 
     Example:
         Task(question="Who is older?", context={"Ada": "Born 1815.", "Alan": "Born 1912."}, reference="Ada")
@@ -47,9 +53,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What a node says to its engine.
+    """One request of a node to its engine.
 
-    `ids` is None for servers that only take text. The last five fields say who asks: scripts and logs read them, a
+    `ids` is None for servers that only take text. The last five fields describe the node for scripts and logs; a
     model never sees them.
     """
 
@@ -59,11 +65,11 @@ class Prompt:
     goal: str = ""
     depth: int = 0
     turn: int = 0
-    closing: bool = False  # the node has been told to answer now
+    closing: bool = False  # the node was asked for its final answer
 
     @property
     def last(self) -> str:
-        """The newest message: the question at first, later what came back from the last turn."""
+        """The newest message: the question at first, later the results of the last turn."""
         return self.messages[-1].content
 
 
@@ -76,25 +82,25 @@ class Completion:
     """
 
     text: str
-    token_ids: tuple[int, ...] = ()  # empty when the server returns none: such a tree can run but not train
+    token_ids: tuple[int, ...] = ()  # empty when the server returns none: such trees cannot be trained on
     logprobs: tuple[float, ...] = ()  # same length as token_ids, or empty
-    num_tokens: int  # what was generated and is paid for; some servers keep the end-of-turn token to themselves
+    num_tokens: int  # generated and paid for; may include an end-of-turn token the server does not return
     finish: Literal["stop", "length"]
-    prompt_tokens: int | None = None  # as counted by the server
+    prompt_tokens: int | None = None  # the server's count
     cached_tokens: int = 0
-    policy_version: int = 0  # weights that sampled this
+    policy_version: int = 0  # of the weights that sampled this
 
 
 @dataclass(slots=True)
 class Meter:
-    """Counts tokens while they are generated, so that a cancelled call can still be accounted for."""
+    """Counts tokens while they are generated, so that a cancelled call is accounted for."""
 
     tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A stretch of a node's context: given to it, or sampled by it. Sampled pieces are what is trained."""
+    """A part of a node's window: given to it, or sampled by it. Only sampled pieces are trained on."""
 
     sampled: bool
     text: str
@@ -106,7 +112,7 @@ class Piece:
 class Stop(StrEnum):
     """Why a node ended."""
 
-    ANSWERED = "answered"  # it said it was done
+    ANSWERED = "answered"  # the node gave its answer by itself
     BUDGET = "budget"  # tokens or money ran out; the answer, if any, came from the reserve
     TURNS = "turns"
     WINDOW = "window"  # its window was full
@@ -116,7 +122,7 @@ class Stop(StrEnum):
 
 
 class State(StrEnum):
-    """What a node is doing right now."""
+    """What a node is doing."""
 
     READY = "ready"
     SAMPLING = "sampling"
@@ -127,9 +133,9 @@ class State(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """What was really used. `tokens` counts generated tokens that are known to exist.
+    """What was used. `tokens` counts the generated tokens that were seen.
 
-    `lost_tokens` were paid for but never seen: the unused part of the cap of a cancelled call. The budget covers both.
+    `lost_tokens` were reserved and not used: the rest of a cancelled call's cap. The budget covers both.
     """
 
     tokens: int = 0
@@ -137,9 +143,9 @@ class Usage:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     calls: int = 0
-    cost: int = 0  # trillionths of a dollar, `Prices` applied
+    cost: int = 0  # in trillionths of a dollar
     critical_path_tokens: int = 0  # generated tokens on the longest chain of dependent work
-    peak_window: int = 0  # most tokens in one window
+    peak_window: int = 0  # the most tokens in the window
 
     @property
     def dollars(self) -> float:
@@ -148,7 +154,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A child that was asked for and not started."""
+    """A child that was requested and not started."""
 
     goal: str
     reason: str
@@ -156,7 +162,7 @@ class Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class Turn:
-    """One completion and what came of it."""
+    """One completion and its effects."""
 
     tokens: int
     finish: Literal["stop", "length"]
@@ -165,17 +171,21 @@ class Turn:
     closing: Stop | None = None
     children: list[int] = field(default_factory=list[int])
     refusals: list[Refusal] = field(default_factory=list[Refusal])
-    repairs: int = 0  # malformed calls mended before they ran
+    repairs: int = 0  # malformed calls that were repaired
     faults: int = 0  # calls or cells that failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A score in [0, 1] and how it was decided."""
+    """A score in [0, 1] and where it comes from: an exact check, a judge, or the root's verdict."""
 
     score: float
     how: Literal["exact", "judge", "root"]
     reason: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        return is_right(self.score)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,13 +195,13 @@ class Node:
     index: int
     parent: int | None
     depth: int
-    path: tuple[int, ...]  # ordinals from the root: does not depend on how siblings interleave
+    path: tuple[int, ...]  # child ordinals from the root; independent of scheduling
     goal: str
     grant: int  # tokens lent to it
     state: State = State.READY
     stop: Stop | None = None
     answer: str | None = None
-    value: object = None  # what a python cell finished with, before it became text
+    value: object = None  # the value a python cell finished with; `answer` is its text
     error: str | None = None
     pieces: list[Piece] = field(default_factory=list[Piece])
     turns: list[Turn] = field(default_factory=list[Turn])
@@ -202,13 +212,18 @@ class Node:
     ended_s: float | None = None
 
     @property
+    def has_sampled(self) -> bool:
+        """Whether it sampled anything. A node cancelled during its first call did not."""
+        return any(piece.sampled and (piece.token_ids or piece.text) for piece in self.pieces)
+
+    @property
     def token_ids(self) -> list[int]:
-        """Everything the engine saw and said, in order."""
+        """All token ids of the node, given and sampled, in order."""
         return [token for piece in self.pieces for token in piece.token_ids]
 
     @property
     def mask(self) -> list[bool]:
-        """True exactly where this node sampled the token."""
+        """True for each token that the node sampled."""
         return [piece.sampled for piece in self.pieces for _ in piece.token_ids]
 
 

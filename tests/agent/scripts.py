@@ -1,4 +1,4 @@
-"""Things a scripted model says."""
+"""Replies for scripted models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cell(*lines: str) -> str:
 
 
 def words(number: int, word: str = "word") -> str:
-    """A text of that many tokens for the scripted engine."""
+    """A text of `number` tokens for the scripted engine."""
     return " ".join([word] * number)
 
 

@@ -1,10 +1,12 @@
-"""A node that runs out of something still says what it knows, and why it stopped stands on it."""
+"""A node that reaches a limit still answers, and records which limit it was."""
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 import ramet
+from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply
 from ramet.types import Prompt
@@ -14,7 +16,7 @@ from tests.conftest import in_virtual_time
 
 def run(script: object, **budget: object) -> ramet.Tree:
     engine = ramet.ScriptedEngine(script)  # pyright: ignore[reportArgumentType]
-    return in_virtual_time(TreeRun("root", engine=engine, budget=ramet.Budget(**budget)).run)  # pyright: ignore[reportArgumentType]
+    return in_virtual_time(TreeRun("root", TreeOptions(engine=engine, budget=ramet.Budget(**budget))).run)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_root_out_of_tokens_answers_from_its_reserve():
@@ -36,8 +38,8 @@ def test_a_root_out_of_turns_answers_in_its_last_one():
     assert (tree.answer, tree.root.stop, len(tree.root.turns)) == ("enough", ramet.Stop.TURNS, 3)
 
 
-def test_a_root_whose_time_runs_out_while_children_work_uses_what_came_back():
-    """One child is quick, one would take an hour: the quick one's answer reaches the root."""
+def test_a_root_whose_time_runs_out_while_children_work_uses_the_answers_it_has():
+    """One child is quick, one would take an hour: the answer of the quick one reaches the root."""
 
     def script(prompt: Prompt) -> Reply:
         if prompt.depth:
@@ -50,7 +52,7 @@ def test_a_root_whose_time_runs_out_while_children_work_uses_what_came_back():
     tree = run(script, seconds=100, depth=1)
     root, quick, slow = tree.nodes
     assert quick.stop is ramet.Stop.ANSWERED
-    assert (slow.stop, slow.answer) == (ramet.Stop.DEADLINE, "slow done")  # asked in time, answered in time
+    assert (slow.stop, slow.answer) == (ramet.Stop.DEADLINE, "slow done")  # it answered within its time reserve
     assert root.answer == "clone 1.1: quick done"
     assert tree.seconds <= 100
 
@@ -64,7 +66,7 @@ def test_a_root_whose_own_turn_takes_too_long_is_asked_before_the_deadline():
     assert tree.seconds == pytest.approx(55)  # nine tenths of the time, then one second
 
 
-def test_children_that_never_answer_cost_the_root_nothing_but_their_answer():
+def test_the_root_answers_without_children_that_never_answer():
     def script(prompt: Prompt) -> Reply:
         if prompt.depth:
             return Reply(text=words(5), seconds=3600)
@@ -75,25 +77,25 @@ def test_children_that_never_answer_cost_the_root_nothing_but_their_answer():
     tree = run(script, seconds=60, depth=1)
     assert tree.answer == "without them"
     assert [(node.stop, node.answer) for node in tree.nodes[1:]] == [(ramet.Stop.DEADLINE, None)] * 2
-    told = tree.root.pieces[2].text
-    assert "clone 1.1: no answer, stopped by deadline [goal: a]" in told
+    results = tree.root.pieces[2].text
+    assert "clone 1.1: no answer, stopped by deadline [goal: a]" in results
 
 
-def test_an_answer_that_came_back_survives_a_sibling_that_never_ends():
+def test_an_answer_is_kept_when_a_sibling_never_ends():
     def script(prompt: Prompt) -> Reply:
         if prompt.depth:
             return Reply(text="Answer: found it", seconds=3600 if prompt.goal == "stuck" else 1)
         return Reply(text=delegate("stuck", "quick") if prompt.turn == 0 else "Answer: saved")
 
     tree = run(script, seconds=60, depth=1)
-    told = tree.root.pieces[2].text
-    assert "clone 1.1: no answer, stopped by deadline [goal: stuck]" in told
-    assert "clone 1.2: found it" in told
+    results = tree.root.pieces[2].text
+    assert "clone 1.1: no answer, stopped by deadline [goal: stuck]" in results
+    assert "clone 1.2: found it" in results
     assert (tree.answer, tree.root.stop) == ("saved", ramet.Stop.DEADLINE)
 
 
-def test_results_that_were_told_before_are_not_told_twice():
-    """Time runs out while the root thinks about results it already has."""
+def test_results_are_reported_only_once():
+    """Time runs out while the root samples after it has read the results."""
 
     def script(prompt: Prompt) -> Reply:
         if prompt.depth or prompt.turn == 0:
@@ -101,14 +103,14 @@ def test_results_that_were_told_before_are_not_told_twice():
         return Reply(text="Answer: done", seconds=0 if prompt.closing else 3600)
 
     engine = ramet.ScriptedEngine(script)
-    tree = in_virtual_time(TreeRun("root", engine=engine, budget=ramet.Budget(seconds=60, depth=1)).run)
+    tree = in_virtual_time(TreeRun("root", TreeOptions(engine=engine, budget=ramet.Budget(seconds=60, depth=1))).run)
     assert (tree.answer, tree.root.stop) == ("done", ramet.Stop.DEADLINE)
     assert "".join(piece.text for piece in tree.root.pieces).count("clone 1.1: once") == 1
     roles = [message.role for message in engine.prompts[-1].messages]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
 
 
-def test_a_full_window_is_answered_from_the_room_kept_for_it():
+def test_a_node_with_a_full_window_answers_in_its_reserved_room():
     def script(prompt: Prompt) -> str:
         return "Answer: full" if prompt.closing else delegate("read") if prompt.depth == 0 else f"Answer: {words(400)}"
 
@@ -118,8 +120,8 @@ def test_a_full_window_is_answered_from_the_room_kept_for_it():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_the_same_holds_at_every_depth(depth: int):
-    """The node at the bottom talks too long; its partial answer travels all the way up."""
+def test_a_partial_answer_reaches_the_root_from_any_depth(depth: int):
+    """The deepest node runs out of tokens; its partial answer is passed up to the root."""
 
     def script(prompt: Prompt) -> str:
         if prompt.depth == depth:
@@ -132,20 +134,20 @@ def test_the_same_holds_at_every_depth(depth: int):
     assert "(partial, stopped by budget) bottom" in tree.nodes[-2].pieces[2].text
 
 
-def test_results_that_do_not_fit_are_shortened_alike_and_none_is_lost():
+def test_results_that_do_not_fit_are_cut_to_one_length_and_none_is_dropped():
     def script(prompt: Prompt) -> str:
         if prompt.depth:
             return f"Answer: {prompt.goal} {words(300)}"
         return delegate("alpha", "beta", "gamma") if prompt.turn == 0 else "Answer: ok"
 
     tree = run(script, tokens=50_000, window=1000, depth=1, result_bytes=5000, reserve=20)
-    told = tree.root.pieces[2].text
+    results = tree.root.pieces[2].text
     assert tree.answer == "ok"
-    assert all(f"clone 1.{i}: {name}" in told for i, name in enumerate(["alpha", "beta", "gamma"], start=1))
-    assert told.count("bytes in all") == 3
+    assert all(f"clone 1.{i}: {name}" in results for i, name in enumerate(["alpha", "beta", "gamma"], start=1))
+    assert results.count("bytes in all") == 3
 
 
-def test_a_long_answer_is_cut_per_child_and_its_siblings_are_whole():
+def test_a_long_answer_is_cut_without_cutting_those_of_its_siblings():
     def script(prompt: Prompt) -> str:
         if prompt.depth:
             return f"Answer: {words(2000)}" if prompt.goal == "long" else "Answer: short"
@@ -175,9 +177,7 @@ def test_a_python_root_out_of_turns_can_finish_with_a_value():
         return cell("finish(sum(parts))") if prompt.closing else cell(gather(["a", "b"]), "print(parts)")
 
     engine = ramet.ScriptedEngine(script)
-    work = TreeRun("root", engine=engine, budget=ramet.Budget(turns=2, depth=1), dialect="python")
-    import anyio
-
+    work = TreeRun("root", TreeOptions(engine=engine, budget=ramet.Budget(turns=2, depth=1), dialect="python"))
     tree = anyio.run(work.run)
     assert (tree.root.value, tree.root.stop) == (0, ramet.Stop.TURNS)
 

@@ -1,4 +1,4 @@
-"""Code cells: delegation as ordinary async Python, typed values back, mistakes as text."""
+"""Code cells: delegation as ordinary async Python, typed return values, mistakes as text."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def run(script: object, *, world: Scales | None = None, task: ramet.Task | None 
     return anyio.run(work)
 
 
-def root_says(*turns: str, child: str = "finish(context)", **more: object) -> ramet.Tree:
-    """The root speaks these turns; every child runs one cell."""
+def run_root(*turns: str, child: str = "finish(context)", **more: object) -> ramet.Tree:
+    """The root writes these turns; every child runs one cell."""
 
     def script(prompt: Prompt) -> str:
         if prompt.depth:
@@ -55,11 +55,11 @@ def root_says(*turns: str, child: str = "finish(context)", **more: object) -> ra
     return run(script, **more)  # pyright: ignore[reportArgumentType]
 
 
-def told(tree: ramet.Tree, turn: int = 1) -> str:
+def results(tree: ramet.Tree, turn: int = 1) -> str:
     return tree.root.pieces[2 * turn].text
 
 
-# Reading a turn.
+# Parsing a turn.
 
 
 def test_a_cell_is_found_between_tags_or_in_a_fence():
@@ -71,22 +71,22 @@ def test_a_cell_is_found_between_tags_or_in_a_fence():
 
 
 def test_a_turn_without_a_cell_is_the_answer():
-    tree = root_says("The answer is plain.\nAnswer: 12")
+    tree = run_root("The answer is plain.\nAnswer: 12")
     assert (tree.answer, tree.root.stop) == ("12", ramet.Stop.ANSWERED)
 
 
-def test_variables_stay_between_cells_and_prints_are_shown():
-    tree = root_says(cell("x = 20", "print('x is', x)"), cell("print(x + 1)"), cell("finish(x * 2)"))
-    assert "[cell 1]\nx is 20" in told(tree, 1)
-    assert "[cell 2]\n21" in told(tree, 2)
+def test_variables_persist_between_cells_and_output_is_shown():
+    tree = run_root(cell("x = 20", "print('x is', x)"), cell("print(x + 1)"), cell("finish(x * 2)"))
+    assert "[cell 1]\nx is 20" in results(tree, 1)
+    assert "[cell 2]\n21" in results(tree, 2)
     assert tree.root.value == 40
 
 
 # Delegating.
 
 
-def test_children_run_in_parallel_and_give_values_back():
-    tree = root_says(cell(gather(["a", "b", "c"]), "finish(parts)"), child="finish({'n': [1, 2.5, None, 'é']})")
+def test_children_run_in_parallel_and_return_values():
+    tree = run_root(cell(gather(["a", "b", "c"]), "finish(parts)"), child="finish({'n': [1, 2.5, None, 'é']})")
     assert tree.root.value == [{"n": [1, 2.5, None, "é"]}] * 3
     assert tree.root.turns[0].children == [1, 2, 3]
     assert [node.goal for node in tree.nodes[1:]] == ["a", "b", "c"]
@@ -100,7 +100,7 @@ def test_chains_inside_one_cell_wait_only_for_what_they_need():
         "    return await delegate(name + '2', context=first)",
         "finish(await asyncio.gather(chain('a'), chain('b')))",
     ]
-    tree = root_says(cell(*code), child="finish(f'{context}+') if context else finish('start')")
+    tree = run_root(cell(*code), child="finish(f'{context}+') if context else finish('start')")
     assert tree.root.value == ["start+", "start+"]
     assert {node.goal for node in tree.nodes[1:]} == {"a1", "a2", "b1", "b2"}
 
@@ -126,7 +126,7 @@ def test_delegation_nests():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said", "value"),
+    ("wanted", "code", "value"),
     [
         ("int", "finish(7)", 7),
         ("int", "finish('7')", 7),
@@ -134,13 +134,13 @@ def test_delegation_nests():
         ("'dict[str, float] | None'", "finish({'x': 1})", {"x": 1.0}),
     ],
 )
-def test_a_child_can_be_asked_for_a_type(wanted: str, said: str, value: object):
-    tree = root_says(cell(f"finish(await delegate('count', returns={wanted}))"), child=said)
+def test_a_child_can_be_asked_for_a_type(wanted: str, code: str, value: object):
+    tree = run_root(cell(f"finish(await delegate('count', returns={wanted}))"), child=code)
     assert tree.root.value == value
     assert "finish with a value of type" in tree.nodes[1].pieces[0].text
 
 
-def test_a_value_of_the_wrong_type_is_an_error_the_child_can_mend():
+def test_a_value_of_the_wrong_type_is_an_error_the_child_can_correct():
     def script(prompt: Prompt) -> str:
         if prompt.depth:
             return cell("finish('many')") if prompt.turn == 0 else cell("finish(3)")
@@ -151,31 +151,31 @@ def test_a_value_of_the_wrong_type_is_an_error_the_child_can_mend():
     assert "finish wants int, got 'many'" in tree.nodes[1].pieces[2].text
 
 
-def test_an_answer_in_words_is_converted_too():
+def test_a_plain_answer_is_converted_too():
     def script(prompt: Prompt) -> str:
         return "Answer: 12" if prompt.depth else cell("finish(await delegate('count', returns=int) + 1)")
 
     assert run(script).root.value == 13
 
 
-def test_types_are_read_and_never_evaluated():
+def test_types_are_parsed_and_never_evaluated():
     assert parse_type("list[int]") == list[int]
     assert parse_type(int) is int
-    for wicked in ("__import__('os')", "list[open]", "1 + 1", "(" * 5000, ""):
+    for text in ("__import__('os')", "list[open]", "1 + 1", "(" * 5000, ""):
         with pytest.raises(MalformedAction, match="not a type"):
-            parse_type(wicked)
+            parse_type(text)
     with pytest.raises(MalformedAction, match="finish wants int"):
         convert("x", "int")
 
 
-def test_context_goes_by_key_or_by_value():
+def test_context_is_passed_by_key_or_by_value():
     code = [
         "import asyncio",
         "parts = await asyncio.gather(delegate('k', context=['NORTH', 'nowhere']), delegate('v', context=[1, 2]),",
         "                             delegate('t', context='some text'), delegate('n'))",
         "finish(parts)",
     ]
-    tree = root_says(cell(*code), world=Scales())
+    tree = run_root(cell(*code), world=Scales())
     assert tree.root.value == [{"north": "12 apples"}, [1, 2], "some text", {}]
     assert "Not available: nowhere" in tree.nodes[1].pieces[0].text
     assert "The variable context holds a text of 9 characters." in tree.nodes[3].pieces[0].text
@@ -184,7 +184,7 @@ def test_context_goes_by_key_or_by_value():
 def test_a_long_text_reaches_the_root_as_a_variable_and_not_as_prompt():
     book = "line\n" * 20_000
     task = ramet.Task(question="How many lines?", context={"book": book})
-    tree = root_says(cell("finish(len(context['book'].splitlines()))"), task=task, window=2000)
+    tree = run_root(cell("finish(len(context['book'].splitlines()))"), task=task, window=2000)
     assert tree.root.value == 20_000
     assert "- book (100,000 characters)" in tree.root.pieces[0].text
 
@@ -193,7 +193,7 @@ def test_a_long_text_reaches_the_root_as_a_variable_and_not_as_prompt():
 
 
 @pytest.mark.parametrize(
-    ("code", "words_back"),
+    ("code", "reported"),
     [
         ("x = delegate('a')", "called without await"),
         ("print(delegate('a') + 1)", "called without await"),
@@ -213,22 +213,22 @@ def test_a_long_text_reaches_the_root_as_a_variable_and_not_as_prompt():
         ("pass", "(no output)"),
     ],
 )
-def test_every_mistake_is_readable_and_the_node_goes_on(code: str, words_back: str):
-    tree = root_says(cell(code), world=Scales())
-    assert words_back in told(tree)
+def test_every_mistake_is_reported_and_the_node_continues(code: str, reported: str):
+    tree = run_root(cell(code), world=Scales())
+    assert reported in results(tree)
     assert tree.answer == "end"
 
 
 def test_a_cell_that_forgets_await_starts_nothing():
-    tree = root_says(cell("x = delegate('a')", "y = delegate('b')"))
+    tree = run_root(cell("x = delegate('a')", "y = delegate('b')"))
     assert len(tree.nodes) == 1
     assert tree.root.turns[0].faults == 1
 
 
 def test_a_refused_child_is_a_text_and_the_others_run():
-    tree = root_says(cell(gather(["a", "b", "c"]), "finish(parts)"), nodes=3, child="finish('ok')")
+    tree = run_root(cell(gather(["a", "b", "c"]), "finish(parts)"), nodes=3, child="finish('ok')")
     assert tree.root.value == ["ok", "ok", "[refused: no clones left of 2: do it yourself [goal: c]]"]
-    assert [one.goal for one in tree.root.turns[0].refusals] == ["c"]
+    assert [refusal.goal for refusal in tree.root.turns[0].refusals] == ["c"]
 
 
 def test_a_child_without_an_answer_is_a_text():
@@ -239,7 +239,7 @@ def test_a_child_without_an_answer_is_a_text():
     assert tree.root.value == "[no answer, stopped by turns [goal: silent]]"
 
 
-def test_a_partial_answer_is_given_and_marked():
+def test_a_partial_answer_is_returned_and_marked():
     def script(prompt: Prompt) -> str:
         if prompt.depth:
             return cell("finish(5)") if prompt.closing else words(30_000)
@@ -247,10 +247,10 @@ def test_a_partial_answer_is_given_and_marked():
 
     tree = run(script, reserve=50, window=100_000)
     assert tree.root.value == 5
-    assert "[note]\npartial, stopped by budget: talk" in told(tree)
+    assert "[note]\npartial, stopped by budget: talk" in results(tree)
 
 
-def test_a_value_too_large_to_go_back_is_an_error_the_child_can_mend():
+def test_a_value_too_large_to_return_is_an_error_the_child_can_correct():
     def script(prompt: Prompt) -> str:
         if prompt.depth:
             return cell("finish('x' * 5000)") if prompt.turn == 0 else cell("finish('short')")
@@ -283,7 +283,7 @@ def test_plain_and_async_functions_of_the_world_work_in_cells():
         "b = await asyncio.gather(fetch('x'), fetch('y'))",
         "finish([a, b])",
     )
-    tree = root_says(code, world=world)
+    tree = run_root(code, world=world)
     assert tree.root.value == [6, ["text of x", "text of y"]]
     assert "async fetch(key: str) -> str" in tree.root.pieces[0].text
 
@@ -294,13 +294,13 @@ def test_two_trees_can_share_one_dialect():
         dialect = ramet.PythonDialect()
         values: list[object] = []
 
-        async def one() -> None:
+        async def run_tree() -> None:
             values.append((await ramet.run("q", engine=engine, dialect=dialect)).root.value)
 
-        for _ in range(2):  # again after the workers were given back
+        for _ in range(2):  # the second time after the workers were released
             async with anyio.create_task_group() as group:
-                group.start_soon(one)
-                group.start_soon(one)
+                group.start_soon(run_tree)
+                group.start_soon(run_tree)
         return values
 
     assert anyio.run(work) == [1, 1, 1, 1]

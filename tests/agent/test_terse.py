@@ -1,4 +1,4 @@
-"""The terse dialect: what a line is, what becomes of it, and how few words come back."""
+"""The terse dialect: how lines are parsed, what they do, and what the model reads back."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet.agent.dialects import make_dialect
-from ramet.agent.dialects.terse import Said, TerseDialect, last_word, read, write
+from ramet.agent.dialects.terse import ParsedTurn, TerseDialect, final_answer, read, write
+from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply
 from ramet.errors import ConfigError
-from ramet.interfaces import Left
+from ramet.interfaces import Remaining
 from ramet.types import Prompt, Stop
 from tests.agent.scripts import words
 from tests.agent.test_tools_dialect import Shop
@@ -30,11 +31,13 @@ def run(script: object, *, context: dict[str, str] | None = None, seen: bool = F
     engine = ramet.ScriptedEngine(script)  # pyright: ignore[reportArgumentType]
     limits = ramet.Budget(**({"depth": 2} | budget))  # pyright: ignore[reportArgumentType]
     task = ramet.Task(question="root", context=context or {})
-    return in_virtual_time(TreeRun(task, engine=engine, budget=limits, dialect="terse", show_budget=seen).run)
+    return in_virtual_time(
+        TreeRun(task, TreeOptions(engine=engine, budget=limits, dialect="terse", show_budget=seen)).run
+    )
 
 
 def first_turn(text: str, **options: object) -> ramet.Tree:
-    """A tree whose root says this, and then ends."""
+    """A tree whose root writes this text and then answers."""
 
     def script(prompt: Prompt) -> str:
         if prompt.depth:
@@ -44,47 +47,47 @@ def first_turn(text: str, **options: object) -> ramet.Tree:
     return run(script, **options)  # pyright: ignore[reportArgumentType]
 
 
-def told(tree: ramet.Tree) -> str:
-    """The words that came back after the root's first turn."""
+def results(tree: ramet.Tree) -> str:
+    """The results of the root's first turn, as it reads them."""
     return tree.root.pieces[2].text.removeprefix("<|im_end|>\n<|im_start|>user\n").partition("<|im_end|>")[0]
 
 
-# Reading a turn.
+# Parsing a turn.
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "parsed"),
     [
-        ("= 7", Said(answer="7")),
-        ("=7", Said(answer="7")),
-        ("3+4=7\n7-5=2\n= 2", Said(answer="2")),
-        ("= 1\n= 2", Said(answer="2")),
-        ("= 1\n=", Said(answer="1")),
-        ("= 1\n| 2\nso", Said(answer="1\n2")),
-        ("> a\n>b", Said(goals=("a", "b"))),
-        (">", Said(goals=("",))),
-        ("> a\n= 1", Said(goals=("a",), answer="1")),
-        ("> one\n| two\n> three", Said(goals=("one\ntwo", "three"))),
-        (">= 3\n=> 4\n== 5\n>> 6", Said()),
-        (" > a\nx = 1\n| table |", Said()),
-        ("<think>\n> a\n= 1</think>\n= 2", Said(answer="2")),
-        ("= größer 😀 than", Said(answer="größer 😀 than")),
-        ("> a\r\n= b\r\n", Said(goals=("a",), answer="b")),
-        ("", Said()),
+        ("= 7", ParsedTurn(answer="7")),
+        ("=7", ParsedTurn(answer="7")),
+        ("3+4=7\n7-5=2\n= 2", ParsedTurn(answer="2")),
+        ("= 1\n= 2", ParsedTurn(answer="2")),
+        ("= 1\n=", ParsedTurn(answer="1")),
+        ("= 1\n| 2\nso", ParsedTurn(answer="1\n2")),
+        ("> a\n>b", ParsedTurn(goals=("a", "b"))),
+        (">", ParsedTurn(goals=("",))),
+        ("> a\n= 1", ParsedTurn(goals=("a",), answer="1")),
+        ("> one\n| two\n> three", ParsedTurn(goals=("one\ntwo", "three"))),
+        (">= 3\n=> 4\n== 5\n>> 6", ParsedTurn()),
+        (" > a\nx = 1\n| table |", ParsedTurn()),
+        ("<think>\n> a\n= 1</think>\n= 2", ParsedTurn(answer="2")),
+        ("= größer 😀 than", ParsedTurn(answer="größer 😀 than")),
+        ("> a\r\n= b\r\n", ParsedTurn(goals=("a",), answer="b")),
+        ("", ParsedTurn()),
     ],
 )
-def test_a_sign_at_the_beginning_of_a_line_says_what_it_is(text: str, said: Said):
-    assert read(text) == said
+def test_the_sign_at_the_start_of_a_line_decides_its_kind(text: str, parsed: ParsedTurn):
+    assert read(text) == parsed
 
 
 @given(st.text())
-def test_no_text_breaks_the_reader(text: str):
+def test_no_text_breaks_the_parser(text: str):
     read(text)
-    last_word(text)
+    final_answer(text)
 
 
 @given(st.lists(st.text().map(str.strip).filter(bool), min_size=1))
-def test_goals_of_any_shape_are_read_as_written(goals: list[str]):
+def test_goals_of_any_shape_are_parsed_as_written(goals: list[str]):
     assert read("\n".join(write(">", goal) for goal in goals)).goals == tuple(goals)
 
 
@@ -95,7 +98,7 @@ def test_a_very_long_line_is_one_goal():
 # Delegating.
 
 
-def test_clones_run_in_parallel_and_each_comes_back_as_a_line():
+def test_clones_run_in_parallel_and_each_answer_is_a_line():
     def script(prompt: Prompt) -> Reply:
         if prompt.depth:
             return Reply(text=f"hm\n= {prompt.goal.upper()}", seconds=10)
@@ -104,7 +107,7 @@ def test_clones_run_in_parallel_and_each_comes_back_as_a_line():
     tree = run(script)
     assert tree.seconds == 10
     assert tree.root.turns[0].children == [1, 2, 3]
-    assert told(tree) == "< A\n< B\n< C"
+    assert results(tree) == "< A\n< B\n< C"
     assert (tree.answer, tree.root.stop) == ("end", Stop.ANSWERED)
 
 
@@ -115,12 +118,12 @@ def test_a_node_starts_from_its_goal_and_nothing_else():
     assert tree.nodes[1].pieces[0].text == f"{system}{user}a<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_a_node_that_has_to_do_it_alone_sees_one_sign():
+def test_a_node_that_cannot_delegate_has_a_system_prompt_of_one_character():
     assert TerseDialect().system(functions={}, may_delegate=True, child=True) == ""
     assert TerseDialect().system(functions={}, may_delegate=False, child=False) == "."
 
 
-def test_texts_are_handed_over_by_key_and_missing_keys_are_named_to_both():
+def test_texts_are_passed_by_key_and_missing_keys_are_named_to_parent_and_child():
     tree = first_turn("> compare @ada  LOVELACE @Alan Turing @Bob", context=BOOKS)
     assert "root\n@Ada Lovelace\n@Alan Turing<|im_end|>" in tree.root.pieces[0].text
     assert "1815" not in tree.root.pieces[0].text  # the root sees keys only
@@ -128,36 +131,36 @@ def test_texts_are_handed_over_by_key_and_missing_keys_are_named_to_both():
     assert (
         "compare\n@Ada Lovelace\nBorn 1815.\n@Alan Turing\nBorn 1912.\n@Bob?<|im_end|>" in tree.nodes[1].pieces[0].text
     )
-    assert told(tree) == "< did compare @Bob?"
+    assert results(tree) == "< did compare @Bob?"
 
 
-def test_where_there_are_no_texts_an_at_sign_is_part_of_the_goal():
+def test_without_texts_an_at_sign_is_part_of_the_goal():
     assert first_turn("> write to @bob").nodes[1].goal == "write to @bob"
 
 
-def test_an_answer_of_several_lines_comes_back_whole():
+def test_an_answer_of_several_lines_is_returned_whole():
     tree = run(lambda prompt: "= one\n| two" if prompt.depth else "> a" if prompt.turn == 0 else "= end")
     assert tree.nodes[1].answer == "one\ntwo"
-    assert told(tree) == "< one\n| two"
+    assert results(tree) == "< one\n| two"
 
 
 def test_a_world_with_functions_is_refused_before_anything_runs():
     engine = ramet.ScriptedEngine(lambda prompt: "= 1")
     with pytest.raises(ConfigError, match="terse has no functions, and this world has price, search"):
-        TreeRun("root", engine=engine, dialect="terse", world=Shop())
+        TreeRun("root", TreeOptions(engine=engine, dialect="terse", world=Shop()))
 
 
-def test_the_dialect_is_known_by_its_name():
+def test_the_dialect_is_made_by_name():
     assert isinstance(make_dialect("terse"), TerseDialect)
     with pytest.raises(ConfigError, match="did you mean terse"):
         make_dialect("ters")
 
 
-# Every way to get it wrong.
+# Mistakes.
 
 
 @pytest.mark.parametrize(
-    ("text", "back", "faults"),
+    ("text", "reported", "faults"),
     [
         ("", "?", 1),
         ("  \n ", "?", 1),
@@ -165,29 +168,29 @@ def test_the_dialect_is_known_by_its_name():
         ("=", "?", 1),
         (">", "< no", 1),
         ("> a\n>\n> b", "< did a\n< no\n< did b", 1),
-        ("> a\n= 5", "< did a", 1),  # who asks does not know yet: the answer is ignored
+        ("> a\n= 5", "< did a", 1),  # a turn that delegates does not answer
     ],
 )
-def test_every_mistake_has_an_outcome(text: str, back: str, faults: int):
+def test_every_mistake_is_reported_back(text: str, reported: str, faults: int):
     tree = first_turn(text)
-    assert told(tree) == back
+    assert results(tree) == reported
     assert tree.root.turns[0].faults == faults
     assert tree.answer == "end"
 
 
 def test_a_refusal_is_one_word_and_its_reason_is_on_the_turn():
     tree = first_turn("> a\n> b\n> c", children=2)
-    assert told(tree) == "< did a\n< did b\n< no"
+    assert results(tree) == "< did a\n< did b\n< no"
     assert [refusal.reason for refusal in tree.root.turns[0].refusals] == ["one call starts at most 2 clones"]
-    assert told(first_turn("> a", depth=0)) == "< no"
+    assert results(first_turn("> a", depth=0)) == "< no"
 
 
 def test_texts_too_long_for_a_window_are_refused_and_cost_nothing():
     engine = ramet.ScriptedEngine(lambda prompt: "> sum up @book" if prompt.turn == 0 else "= too long")
     task = ramet.Task(question="root", context={"book": words(5000)})
     limits = ramet.Budget(tokens=100_000, window=3000, reserve=20)
-    tree = in_virtual_time(TreeRun(task, engine=engine, budget=limits, dialect="terse").run)
-    assert (len(tree.nodes), told(tree)) == (1, "< no")
+    tree = in_virtual_time(TreeRun(task, TreeOptions(engine=engine, budget=limits, dialect="terse")).run)
+    assert (len(tree.nodes), results(tree)) == (1, "< no")
     assert "hand over less" in tree.root.turns[0].refusals[0].reason
 
 
@@ -199,7 +202,7 @@ def test_a_line_that_was_cut_off_is_not_run_and_the_lines_before_it_are():
         tokens=5000,
     )
     assert [node.goal for node in tree.nodes] == ["root", "a"]
-    assert told(tree).partition("\n\n")[0] == "< ok\n.."
+    assert results(tree).partition("\n\n")[0] == "< ok\n.."
     assert tree.root.turns[0].faults == 1
 
 
@@ -215,7 +218,7 @@ def test_a_clone_without_an_answer_is_a_question_mark():
             return Reply(text="", fault="the server is on fire")
         return Reply(text="= ok" if prompt.depth else "> bad\n> good" if prompt.turn == 0 else "= end")
 
-    assert told(run(script)) == "< ?\n< ok"
+    assert results(run(script)) == "< ?\n< ok"
 
 
 def test_an_answer_that_a_limit_forced_is_marked():
@@ -226,16 +229,16 @@ def test_an_answer_that_a_limit_forced_is_marked():
 
     tree = run(script, turns=3)
     assert tree.nodes[1].stop is Stop.TURNS
-    assert told(tree).partition("\n\n")[0] == "< 5?"
+    assert results(tree).partition("\n\n")[0] == "< 5?"
 
 
-# The end.
+# The closing turn.
 
 
-def test_the_call_to_answer_is_one_sign():
+def test_the_call_to_answer_is_one_character():
     engine = ramet.ScriptedEngine(lambda prompt: "= 5" if prompt.closing else "hm")
     limits = ramet.Budget(turns=2)
-    tree = in_virtual_time(TreeRun("root", engine=engine, budget=limits, dialect="terse").run)
+    tree = in_virtual_time(TreeRun("root", TreeOptions(engine=engine, budget=limits, dialect="terse")).run)
     assert engine.prompts[-1].last == "?\n\n!"
     assert (tree.answer, tree.root.stop) == ("5", Stop.TURNS)
 
@@ -244,29 +247,29 @@ def test_the_call_to_answer_is_one_sign():
     ("text", "answer"),
     [("= 5\nhm", "5"), ("1+2\n1+2=3", "1+2=3"), ("so\n12\n> a", "12"), ("> a\n=", None), (" \n", None)],
 )
-def test_who_was_told_to_answer_has_its_last_line_taken(text: str, answer: str | None):
-    assert last_word(text) == answer
+def test_the_last_line_of_a_closing_turn_is_the_answer(text: str, answer: str | None):
+    assert final_answer(text) == answer
 
 
 @given(LINES, st.sampled_from([2, 3]))
-def test_whatever_is_said_the_tree_ends_within_its_budget(text: str, turns: int):
+def test_for_any_text_the_tree_ends_within_its_budget(text: str, turns: int):
     tree = run(lambda prompt: text, turns=turns, nodes=6, tokens=300, reserve=5, context={"k": "v"})
     assert all(node.stop is not None for node in tree.nodes)
     assert tree.usage.tokens <= 300
     assert len(tree.nodes) <= 6
 
 
-# The budget, where it is shown.
+# Showing the budget.
 
 
-def test_what_is_left_is_a_few_numbers():
-    left = partial(Left, tokens=1600, turns=3)
-    assert TerseDialect().left(left(clones=12, levels=2)) == "#1600 12"
-    assert TerseDialect().left(left(clones=12, levels=0)) == "#1600"
-    assert TerseDialect().left(left(clones=12, levels=2, seconds=29.7)) == "#1600 12 30s"
+def test_the_remaining_budget_is_a_few_numbers():
+    remaining = partial(Remaining, tokens=1600, turns=3)
+    assert TerseDialect().remaining(remaining(clones=12, levels=2)) == "#1600 12"
+    assert TerseDialect().remaining(remaining(clones=12, levels=0)) == "#1600"
+    assert TerseDialect().remaining(remaining(clones=12, levels=2, seconds=29.7)) == "#1600 12 30s"
 
 
-def test_with_the_budget_shown_it_stands_behind_the_goal_and_behind_results():
+def test_a_shown_budget_follows_the_goal_and_the_results():
     tree = first_turn("> a", seen=True, tokens=4000, nodes=9)
     assert "root\n\n#4000 8<|im_end|>" in tree.root.pieces[0].text
-    assert told(tree).startswith("< did a\n\n#39")
+    assert results(tree).startswith("< did a\n\n#39")

@@ -1,10 +1,11 @@
-"""Who reads the texts a task comes with: clones, unless there can be none."""
+"""Clones read the texts of a task; the root reads them only if it cannot delegate."""
 
 from __future__ import annotations
 
 import pytest
 
 import ramet
+from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 
 TEXTS = {"Ada": "Born 1815. " * 40, "Alan": "Born 1912. " * 40}
@@ -12,9 +13,9 @@ TASK = ramet.Task(question="Who is older?", context=TEXTS)
 
 
 def opening(*, dialect: str = "tools", **limits: int) -> str:
-    """What a root is given."""
+    """The root's first prompt."""
     engine = ramet.ScriptedEngine(lambda prompt: "Answer: Ada")
-    run = TreeRun(TASK, engine=engine, dialect=dialect, budget=ramet.Budget(tokens=100, **limits))
+    run = TreeRun(TASK, TreeOptions(engine=engine, dialect=dialect, budget=ramet.Budget(tokens=100, **limits)))
     return run.tree.root.pieces[0].text
 
 
@@ -30,10 +31,10 @@ def test_a_root_that_cannot_delegate_reads_the_texts_itself(dialect: str) -> Non
         assert text.strip() in opening(dialect=dialect, depth=0)
 
 
-def test_texts_that_do_not_fit_the_window_are_shortened_alike() -> None:
-    given = opening(depth=0, window=300)
-    assert given.count("Born 1815.") == given.count("Born 1912.") > 5
-    assert "(440 bytes in all)" in given
+def test_texts_that_do_not_fit_the_window_are_cut_to_equal_shares() -> None:
+    prompt = opening(depth=0, window=300)
+    assert prompt.count("Born 1815.") == prompt.count("Born 1912.") > 5
+    assert "(440 bytes in all)" in prompt
 
 
 def test_a_question_that_does_not_fit_is_still_refused() -> None:

@@ -1,4 +1,4 @@
-"""Tool calls: what a model may write, what becomes of it, and what it is told. Nothing is dropped in silence."""
+"""Tool calls: how they are parsed, what they do, and what the model reads back. Nothing is dropped silently."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet.agent.dialects.tools import Call, parse_calls, parse_requests
+from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.agent.wording import answer_in, cut
 from ramet.engine.scripted import Reply
@@ -21,7 +22,7 @@ from tests.conftest import in_virtual_time
 
 
 class Shop:
-    """A world with functions of both kinds."""
+    """A world with a plain and an async function."""
 
     def __init__(self) -> None:
         self.context = {"Ada Lovelace": "Born 1815.", "Alan Turing": "Born 1912."}
@@ -42,11 +43,11 @@ class Shop:
 def run(script: object, *, world: Shop | None = None, **budget: object) -> ramet.Tree:
     engine = ramet.ScriptedEngine(script)  # pyright: ignore[reportArgumentType]
     limits = ramet.Budget(**({"depth": 2} | budget))  # pyright: ignore[reportArgumentType]
-    return in_virtual_time(TreeRun("root", engine=engine, budget=limits, world=world).run)
+    return in_virtual_time(TreeRun("root", TreeOptions(engine=engine, budget=limits, world=world)).run)
 
 
-def told_after(*first_turn: str, **budget: object) -> str:
-    """What the root reads after a first turn of these words."""
+def results_after(*first_turn: str, **budget: object) -> str:
+    """The results that the root reads after this first turn."""
 
     def script(prompt: Prompt) -> str:
         if prompt.depth:
@@ -57,10 +58,10 @@ def told_after(*first_turn: str, **budget: object) -> str:
     return tree.root.pieces[2].text
 
 
-# Reading a turn.
+# Parsing a turn.
 
 
-def test_calls_are_read_in_order_with_their_arguments():
+def test_calls_are_parsed_in_order_with_their_arguments():
     calls = parse_calls(f"I will {call('a', x=1)} and {call('b')}", finish="stop")
     assert calls == [Call(name="a", arguments={"x": 1}), Call(name="b", arguments={})]
 
@@ -78,7 +79,7 @@ def test_malformed_json_is_repaired_and_counted(block: str):
     assert parse_calls(block, finish="stop") == [Call(name="f", arguments={"x": 1}, repaired=True)]
 
 
-def test_arguments_written_as_text_are_read():
+def test_arguments_written_as_json_text_are_parsed():
     calls = parse_calls('<tool_call>{"name": "f", "arguments": "{\\"x\\": 1}"}</tool_call>', finish="stop")
     assert calls == [Call(name="f", arguments={"x": 1})]
 
@@ -86,7 +87,7 @@ def test_arguments_written_as_text_are_read():
 @pytest.mark.parametrize(
     "block", ["<tool_call>what?</tool_call>", "<tool_call>[1]</tool_call>", '<tool_call>{"x": 1}</tool_call>']
 )
-def test_what_cannot_be_read_is_kept_as_a_reason(block: str):
+def test_an_unreadable_call_becomes_a_fault(block: str):
     (fault,) = parse_calls(block, finish="stop")
     assert isinstance(fault, MalformedAction)
 
@@ -96,7 +97,7 @@ def test_a_call_that_was_cut_off_is_not_run():
     assert "cut off" in str(fault)
 
 
-def test_calls_inside_thinking_are_thoughts():
+def test_calls_inside_thinking_are_ignored():
     assert parse_calls(f"<think>maybe {delegate('x')}</think> no.", finish="stop") == []
 
 
@@ -116,12 +117,12 @@ def test_no_text_breaks_the_parser(text: str):
         ),
     )
 )
-def test_no_arguments_break_the_reading_of_requests(arguments: dict[str, object]):
+def test_no_arguments_break_the_parsing_of_requests(arguments: dict[str, object]):
     with contextlib.suppress(MalformedAction):
         assert parse_requests(arguments, call=0)
 
 
-def test_the_answer_is_what_follows_the_last_mark():
+def test_the_answer_follows_the_last_mark():
     assert answer_in("<think>Answer: 1</think> So. Answer: 2\nFinal answer: 3 apples") == "3 apples"
     assert answer_in("just this") == "just this"
     assert answer_in("Answer:") == "Answer:"
@@ -137,7 +138,7 @@ def test_cut_text_is_never_longer_than_its_limit(text: str, limit: int):
 # Delegating.
 
 
-def test_children_of_one_turn_run_in_parallel_and_turns_follow_each_other():
+def test_children_of_one_turn_run_in_parallel_and_turns_one_after_another():
     def script(prompt: Prompt) -> Reply:
         if prompt.depth:
             return Reply(text=f"Answer: {prompt.goal}", seconds=10)
@@ -171,7 +172,7 @@ def test_a_child_sees_its_goal_and_nothing_of_its_parent():
         return "Answer: ok" if prompt.depth else "secret plan " + delegate("do x") if prompt.turn == 0 else "Answer: ok"
 
     engine = ramet.ScriptedEngine(script)
-    in_virtual_time(TreeRun("the whole question", engine=engine).run)
+    in_virtual_time(TreeRun("the whole question", TreeOptions(engine=engine)).run)
     child = next(prompt for prompt in engine.prompts if prompt.depth == 1)
     assert [message.role for message in child.messages] == ["system", "user"]
     assert child.last == "do x"
@@ -179,7 +180,7 @@ def test_a_child_sees_its_goal_and_nothing_of_its_parent():
     assert "whole question" not in str(child.messages)
 
 
-def test_tokens_asked_for_are_lent_up_to_what_there_is():
+def test_requested_tokens_are_lent_up_to_what_is_left():
     def script(prompt: Prompt) -> str:
         if prompt.depth:
             return "Answer: ok"
@@ -190,7 +191,7 @@ def test_tokens_asked_for_are_lent_up_to_what_there_is():
     assert [node.grant for node in tree.nodes[1:]] == [300, (left - 370) // 2, 70]
 
 
-def test_texts_are_handed_over_by_key_and_missing_keys_are_named_to_both():
+def test_texts_are_passed_by_key_and_missing_keys_are_named_to_parent_and_child():
     def script(prompt: Prompt) -> str:
         if prompt.depth:
             return "Answer: read"
@@ -206,7 +207,7 @@ def test_texts_are_handed_over_by_key_and_missing_keys_are_named_to_both():
     assert "clone 1.1: read (unknown context keys: Bob)" in root.pieces[2].text
 
 
-def test_a_child_can_hand_its_own_texts_on_but_no_others():
+def test_a_child_can_pass_on_its_own_texts_and_no_others():
     def script(prompt: Prompt) -> str:
         if prompt.depth == 2 or prompt.turn:
             return "Answer: ok"
@@ -218,11 +219,11 @@ def test_a_child_can_hand_its_own_texts_on_but_no_others():
     assert "Not available: Alan Turing" in tree.nodes[2].pieces[0].text
 
 
-# Every way to get it wrong, and the words that come back.
+# Mistakes, and what the model reads about them.
 
 
 @pytest.mark.parametrize(
-    ("turn", "words_back"),
+    ("turn", "reported"),
     [
         ("<tool_call>huh</tool_call>", "tool_call: not valid JSON"),
         (call("delegate"), "delegate: delegate needs goals"),
@@ -239,36 +240,36 @@ def test_a_child_can_hand_its_own_texts_on_but_no_others():
         ("", "note: your turn was empty"),
     ],
 )
-def test_every_mistake_has_a_readable_outcome(turn: str, words_back: str):
-    assert words_back in told_after(turn)
+def test_every_mistake_is_reported_back(turn: str, reported: str):
+    assert reported in results_after(turn)
 
 
-def test_the_others_run_when_one_of_a_call_is_wrong():
-    told = told_after(delegate("good", "", "fine"))
-    assert "clone 1.1: did good" in told
-    assert "clone 1.2: refused" in told
-    assert "clone 1.3: did fine" in told
+def test_valid_goals_of_a_call_run_when_another_is_refused():
+    results = results_after(delegate("good", "", "fine"))
+    assert "clone 1.1: did good" in results
+    assert "clone 1.2: refused" in results
+    assert "clone 1.3: did fine" in results
 
 
 def test_more_children_than_a_call_may_start_are_refused_by_name():
-    told = told_after(delegate(*"abcd") + delegate(*"ef"), children=3, nodes=50)
-    assert "clone 1.3: did c" in told
-    assert "clone 1.4: refused: one call starts at most 3 clones [goal: d]" in told
-    assert "clone 1.6: did f" in told  # the limit is per call
+    results = results_after(delegate(*"abcd") + delegate(*"ef"), children=3, nodes=50)
+    assert "clone 1.3: did c" in results
+    assert "clone 1.4: refused: one call starts at most 3 clones [goal: d]" in results
+    assert "clone 1.6: did f" in results  # the limit is per call
 
 
-def test_when_nodes_run_out_the_rest_is_refused():
-    told = told_after(delegate(*"abcd"), nodes=3)
-    assert "clone 1.2: did b" in told
-    assert "clone 1.3: refused: no clones left of 2: do it yourself [goal: c]" in told
+def test_when_nodes_run_out_the_other_goals_are_refused():
+    results = results_after(delegate(*"abcd"), nodes=3)
+    assert "clone 1.2: did b" in results
+    assert "clone 1.3: refused: no clones left of 2: do it yourself [goal: c]" in results
 
 
-def test_at_the_last_level_a_call_is_refused_and_the_node_goes_on():
-    told = told_after(delegate("a"), depth=0)
-    assert "refused: clones at this depth cannot delegate: do it yourself" in told
+def test_at_the_last_level_delegating_is_refused_and_the_node_continues():
+    results = results_after(delegate("a"), depth=0)
+    assert "refused: clones at this depth cannot delegate: do it yourself" in results
 
 
-def test_without_depth_the_tool_is_not_even_shown():
+def test_without_depth_the_delegate_tool_is_not_shown():
     tree = run(lambda prompt: "Answer: x", depth=0)
     assert "delegate" not in tree.root.pieces[0].text
     assert "There are no tools" in tree.root.pieces[0].text
@@ -279,15 +280,15 @@ def test_a_child_whose_task_does_not_fit_its_window_is_refused_before_it_costs_a
     engine = ramet.ScriptedEngine(
         lambda prompt: delegate("sum it up", context=["book"]) if prompt.turn == 0 else "Answer: too long"
     )
-    run = TreeRun(task, engine=engine, budget=ramet.Budget(tokens=100_000, window=3000, reserve=20))
+    run = TreeRun(task, TreeOptions(engine=engine, budget=ramet.Budget(tokens=100_000, window=3000, reserve=20)))
     tree = in_virtual_time(run.run)
-    told = tree.root.pieces[2].text
+    results = tree.root.pieces[2].text
     assert (len(tree.nodes), run.ledger.nodes) == (1, 15)
-    assert "refused: its goal and context need" in told
-    assert "a window holds 3,000: hand over less" in told
+    assert "refused: its goal and context need" in results
+    assert "a window holds 3,000: hand over less" in results
 
 
-def test_a_child_that_fails_tells_its_parent_and_its_siblings_go_on():
+def test_a_failed_child_is_reported_to_its_parent_and_its_siblings_continue():
     def script(prompt: Prompt) -> Reply:
         if prompt.goal == "bad":
             return Reply(text="", fault="the server is on fire")
@@ -298,15 +299,15 @@ def test_a_child_that_fails_tells_its_parent_and_its_siblings_go_on():
     assert "clone 1.1: no answer, stopped by error: the server is on fire [goal: bad]" in tree.root.pieces[2].text
 
 
-def test_an_engine_that_fails_the_root_raises_with_the_tree_attached():
+def test_an_engine_error_of_the_root_is_raised_with_the_tree_attached():
     engine = ramet.ScriptedEngine(lambda prompt: Reply(text="", fault="no such model"))
     with pytest.raises(ramet.EngineError, match="no such model") as caught:
-        in_virtual_time(TreeRun("root", engine=engine).run)
+        in_virtual_time(TreeRun("root", TreeOptions(engine=engine)).run)
     assert caught.value.tree is not None
     assert caught.value.tree.root.stop is ramet.Stop.ERROR
 
 
-def test_a_call_that_breaks_off_is_paid_for_and_tried_again():
+def test_an_interrupted_call_is_paid_for_and_retried():
     attempts: list[str] = []
 
     def script(prompt: Prompt) -> Reply:
@@ -314,7 +315,7 @@ def test_a_call_that_breaks_off_is_paid_for_and_tried_again():
         return Reply(text="Answer: done", fault="reset" if len(attempts) < 3 else None)
 
     engine = ramet.ScriptedEngine(script)
-    tree = in_virtual_time(TreeRun("root", engine=engine).run)
+    tree = in_virtual_time(TreeRun("root", TreeOptions(engine=engine)).run)
     assert (tree.answer, len(attempts)) == ("done", 3)
     assert tree.usage.tokens == engine.generated == 3 * 3
     assert tree.root.usage.calls == 3
@@ -332,10 +333,10 @@ def test_repairs_and_faults_are_counted_on_the_turn():
     assert (tree.root.turns[0].repairs, tree.root.turns[0].faults) == (1, 1)
 
 
-# The world's own functions.
+# The world's functions.
 
 
-def test_functions_of_a_turn_run_beside_its_children():
+def test_async_functions_of_a_turn_run_in_parallel_with_its_children():
     def script(prompt: Prompt) -> Reply:
         if prompt.depth:
             return Reply(text="Answer: ok", seconds=1)
@@ -377,17 +378,18 @@ def test_children_share_the_world_by_reference():
     assert shop.sold == ["bread", "bread"]
 
 
-def test_what_is_left_is_shown_only_when_asked_for():
+def test_the_remaining_budget_is_shown_only_on_request():
     def script(prompt: Prompt) -> str:
         return delegate("a") if prompt.depth == 0 and prompt.turn == 0 else "Answer: ok"
 
-    def first_words(show: bool) -> str:
+    def first_prompt(show: bool) -> str:
         engine = ramet.ScriptedEngine(script)
         budget = ramet.Budget(tokens=4000, nodes=16, depth=3, seconds=60)
-        return in_virtual_time(TreeRun("q", engine=engine, budget=budget, show_budget=show).run).root.pieces[0].text
+        run = TreeRun("q", TreeOptions(engine=engine, budget=budget, show_budget=show))
+        return in_virtual_time(run.run).root.pieces[0].text
 
-    assert "You have left: 4,000 tokens, 10 turns, 15 clones, 3 levels, 60 seconds." in first_words(True)
-    assert "You have left" not in first_words(False)
+    assert "You have left: 4,000 tokens, 10 turns, 15 clones, 3 levels, 60 seconds." in first_prompt(True)
+    assert "You have left" not in first_prompt(False)
 
 
 def test_the_five_lines_of_the_readme():
@@ -403,16 +405,16 @@ def test_the_five_lines_of_the_readme():
     assert "3 of 4,000 tokens" in str(tree)
 
 
-def test_seeds_depend_on_the_place_in_the_tree_and_not_on_who_came_first():
+def test_seeds_depend_on_the_place_in_the_tree_and_not_on_scheduling():
     engine = ramet.ScriptedEngine(lambda prompt: "Answer: x")
-    one, same, other = (TreeRun("q", engine=engine, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (TreeRun("q", TreeOptions(engine=engine, seed=seed)) for seed in (1, 1, 2))
     assert one.seed_for((0, 1), 2) == same.seed_for((0, 1), 2) != other.seed_for((0, 1), 2)
     assert one.seed_for((0, 1), 2) != one.seed_for((1, 0), 2)
-    assert TreeRun("q", engine=engine).seed_for((), 0) is None
+    assert TreeRun("q", TreeOptions(engine=engine)).seed_for((), 0) is None
 
 
 def test_a_question_too_long_for_the_window_is_a_clear_error_before_anything_starts():
     engine = ramet.ScriptedEngine(lambda prompt: "Answer: x")
     with pytest.raises(ramet.ConfigError, match=r"needs a window of [\d,]+ tokens; budget.window is 1,000"):
-        in_virtual_time(TreeRun(words(3000), engine=engine, budget=ramet.Budget(window=1000)).run)
+        in_virtual_time(TreeRun(words(3000), TreeOptions(engine=engine, budget=ramet.Budget(window=1000))).run)
     assert engine.prompts == []

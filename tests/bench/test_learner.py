@@ -15,7 +15,7 @@ from tests.cli.test_main import complaint
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model
 
 
-def test_every_mode_computes_the_same_gradient_and_packing_reads_less() -> None:
+def test_every_mode_computes_the_same_gradient_and_packing_reads_fewer_tokens() -> None:
     rows = make_rows(prompt=20, answer=4, group=4, num_groups=2, vocabulary=VOCABULARY)
     found, reads = {}, {}
     for mode in MODES:
@@ -26,7 +26,7 @@ def test_every_mode_computes_the_same_gradient_and_packing_reads_less() -> None:
     assert reads["packed"] < reads["padded"] / 2
 
 
-def test_what_is_measured_is_counted_in_tokens() -> None:
+def test_speeds_are_in_tokens_per_second() -> None:
     rows = make_rows(prompt=20, answer=4, group=4, num_groups=2, vocabulary=VOCABULARY)
     facts = measure("packed", model("llama"), rows, tokens=100, repeat=1)
     assert facts["rows"] == 8
@@ -34,7 +34,7 @@ def test_what_is_measured_is_counted_in_tokens() -> None:
     assert facts["trained_tokens_per_s"] * facts["seconds"] == pytest.approx(sum(row.num_trained for row in rows))
 
 
-def test_the_bench_says_how_well_packed_and_padded_agree(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_benchmark_reports_how_well_packed_and_padded_agree(capsys: pytest.CaptureFixture[str]) -> None:
     bench(prompts=[8], answer=2, group=2, tokens=64, repeat=1, modes=["packed"], device="cpu", as_json=True)
     facts = json.loads(capsys.readouterr().out)
     assert facts["agreement"]["logprobs"] < 1e-4
@@ -42,27 +42,30 @@ def test_the_bench_says_how_well_packed_and_padded_agree(capsys: pytest.CaptureF
     assert [row["prompt"] for row in facts["results"]] == [8]
 
 
-def test_one_table_has_ratios_against_padding_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_speeds_relative_to_padding_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
     bench(prompts=[24, 32], answer=4, tokens=256, modes=["padded", "packed"], device="cpu")
-    said = " ".join(capsys.readouterr().out.split())
+    message = " ".join(capsys.readouterr().out.split())
     for word in ("times", "padded", "peak", "row", "packed against padded in float32"):
-        assert word in said
+        assert word in message
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
-        ({"modes": ["packd"]}, "modes: 'packd' is none of plain, padded, packed, recomputed"),
+        (
+            {"modes": ["packd"]},
+            "modes: unknown name 'packd': did you mean packed? (accepted: plain, padded, packed, recomputed)",
+        ),
         ({"prompts": [512], "tokens": 600}, "a row of 768 tokens does not fit into a micro-batch of 600"),
-        ({"shape": "7b"}, "shape: '7b' is none of 135m, 5m"),
+        ({"shape": "7b"}, "shape: unknown name '7b': accepted: 135m, 5m"),
         ({"device": "tpu"}, "device is cpu, cuda, cuda:1 or mps; got 'tpu'"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(wanted: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_an_invalid_option_is_a_one_line_error(wanted: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         bench(**wanted)
 
 
-def test_from_the_command_line_a_wrong_number_is_one_line(tmp_path: Path) -> None:
-    said = complaint(tmp_path, "bench", "learner", "--prompts", "512,a")
-    assert "prompts are whole numbers from 1 up with commas between them; got '512,a'" in said
+def test_an_invalid_number_on_the_command_line_is_a_one_line_error(tmp_path: Path) -> None:
+    message = complaint(tmp_path, "bench", "learner", "--prompts", "512,a")
+    assert "prompts must be positive whole numbers, separated by commas; got '512,a'" in message

@@ -1,4 +1,4 @@
-"""`ramet eval` as people meet it: another process, a real server on loopback, a model in this process."""
+"""`ramet eval` in another process, with a real server on loopback or a local model."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import pytest
 
 from ramet.evaluate import read_records
 from ramet.evaluate.items import Trained
-from ramet.evaluate.model import Model, model_of, weights_hash
+from ramet.evaluate.model import Model, find_model, weights_hash
 from ramet.store import RunDir, read_trees
 from tests.cli.test_main import KEY, RAMET, Server, complaint, environment, printed
 
 
 class Tiring(Server):
-    """A server that answers so many requests, and then no more."""
+    """A server that stops answering after a number of requests."""
 
     def __init__(self) -> None:
         self.most = 10**9
@@ -56,11 +56,11 @@ def words(server: Tiring, *more: str) -> list[str]:
 
 
 def until(ready: Callable[[], bool]) -> None:
-    for _ in range(4000):
+    for _ in range(12_000):
         if ready():
             return
         time.sleep(0.01)
-    raise TimeoutError("it did not happen")
+    raise TimeoutError("waited two minutes")
 
 
 def run_in(folder: Path) -> Path:
@@ -71,13 +71,13 @@ def run_in(folder: Path) -> Path:
 # Tables.
 
 
-def test_a_model_behind_a_server_is_evaluated_and_the_numbers_can_be_traced(tmp_path: Path, server: Tiring) -> None:
+def test_a_model_on_a_server_is_evaluated_and_its_numbers_can_be_traced(tmp_path: Path, server: Tiring) -> None:
     command = words(server, "--methods", "single,vote@2,clones", "--budgets", "100,200", "-n", "5", "--api-key", KEY)
-    said = printed(tmp_path, *command)
+    output = printed(tmp_path, *command)
     run = run_in(tmp_path)
-    assert said.splitlines()[0] == f"runs/{run.name}"
-    assert "30 of 30 items, 6 of 6 cells" in said
-    rows = [line.split() for line in said.splitlines() if line.startswith(("single", "vote@2", "clones "))]
+    assert output.splitlines()[0] == f"runs/{run.name}"
+    assert "30 of 30 items, 6 of 6 cells" in output
+    rows = [line.split() for line in output.splitlines() if line.startswith(("single", "vote@2", "clones "))]
     assert [row[:3] for row in rows[:6]] == [
         [method, budget, "5"] for method in ("single", "vote@2", "clones") for budget in ("100", "200")
     ]
@@ -113,7 +113,7 @@ def test_a_finished_evaluation_prints_its_table_again_without_the_model(tmp_path
     assert "Cannot tell clones from single" in page.read_text(encoding="utf-8")
 
 
-def test_everything_for_machines(tmp_path: Path, server: Tiring) -> None:
+def test_json_has_everything(tmp_path: Path, server: Tiring) -> None:
     facts = json.loads(printed(tmp_path, *words(server, "-n", "4", "--methods", "single,best@2", "--json")))
     assert len(facts["records"]) == 8
     (section,) = facts["sections"]
@@ -124,18 +124,26 @@ def test_everything_for_machines(tmp_path: Path, server: Tiring) -> None:
     assert facts["run"] == f"runs/{run_in(tmp_path).name}"
 
 
-def test_another_seed_goes_elsewhere_unless_told_where(tmp_path: Path, server: Tiring) -> None:
+def test_another_seed_has_another_directory_and_is_refused_in_the_same_one(tmp_path: Path, server: Tiring) -> None:
     printed(tmp_path, *words(server, "-n", "2"))
     printed(tmp_path, *words(server, "-n", "2", "--seed", "1"))
     assert len(list((tmp_path / "runs").iterdir())) == 2
     printed(tmp_path, *words(server, "-n", "2", "--into", "here"))
     assert (tmp_path / "here" / "records.parquet").exists()
     shutil.rmtree(tmp_path / "runs")
-    said = complaint(tmp_path, *words(server, "-n", "2", "--into", "here", "--seed", "1"))
-    assert "here was made with other settings (seed): give another --into" in said
+    output = complaint(tmp_path, *words(server, "-n", "2", "--into", "here", "--seed", "1"))
+    assert "here was made with other settings (seed): give another --into" in output
 
 
-# Going on.
+def test_a_judge_is_used_where_the_settings_name_one(tmp_path: Path, server: Tiring) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"question": "Say something nice.", "answer": "anything nice"}\n')
+    command = ["eval", "jsonl:all", "taskset.file=mine.jsonl", "taskset.check=judge", "--methods", "single"]
+    command += ["--model", "tiny", "--base-url", server.url, "--json", "--runs", "judged"]
+    assert "needs a judge" in complaint(tmp_path, *command)
+    assert "the judge's replies could not be read" in complaint(tmp_path, *command, "judge.model=tiny")
+
+
+# Resuming.
 
 
 def start(folder: Path, server: Tiring, *more: str) -> subprocess.Popen[str]:
@@ -149,7 +157,7 @@ def start(folder: Path, server: Tiring, *more: str) -> subprocess.Popen[str]:
     )
 
 
-def test_killed_it_loses_at_most_a_chunk_and_goes_on(tmp_path: Path, server: Tiring) -> None:
+def test_a_killed_evaluation_loses_at_most_a_chunk_and_resumes(tmp_path: Path, server: Tiring) -> None:
     server.most = 70
     command = ["--methods", "single", "-n", "90"]
     process = start(tmp_path, server, *command)
@@ -162,13 +170,13 @@ def test_killed_it_loses_at_most_a_chunk_and_goes_on(tmp_path: Path, server: Tir
     assert {tree.id for tree in read_trees(run)} == {name for record in kept for name in record.trees}
     assert "answered" in printed(tmp_path, "show", str(run))
     server.most, asked = 10**9, len(server.bodies)
-    said = printed(tmp_path, *words(server, *command))
-    assert "90 of 90 items" in said
+    output = printed(tmp_path, *words(server, *command))
+    assert "90 of 90 items" in output
     assert len(server.bodies) - asked == 90 - 64
     assert len(read_records(run)) == 90
 
 
-def test_interrupted_it_keeps_everything_finished_and_says_how_to_go_on(tmp_path: Path, server: Tiring) -> None:
+def test_an_interrupted_evaluation_keeps_finished_items_and_can_be_resumed(tmp_path: Path, server: Tiring) -> None:
     server.most = 9
     command = ["--methods", "single", "-n", "20", "concurrency=2"]
     process = start(tmp_path, server, *command)
@@ -176,34 +184,34 @@ def test_interrupted_it_keeps_everything_finished_and_says_how_to_go_on(tmp_path
     process.send_signal(signal.SIGINT)
     out, error = process.communicate()
     assert (process.returncode, error) == (130, "ramet: interrupted\n")
-    assert "the same command goes on" in out
+    assert "Run the same command again to resume." in out
     assert len(read_records(run_in(tmp_path))) == 9
     server.most = 10**9
     assert "20 of 20 items" in printed(tmp_path, *words(server, *command))
 
 
-def test_a_server_that_fails_in_the_middle_leaves_what_was_finished(tmp_path: Path, server: Tiring) -> None:
+def test_finished_items_are_kept_when_the_server_fails(tmp_path: Path, server: Tiring) -> None:
     server.status = 400
     done = subprocess.run(
         [RAMET, *words(server, "-n", "2")], cwd=tmp_path, env=environment(), capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "the same command goes on" in done.stderr
+    assert "run the same command again to resume" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-# Mistakes.
+# Errors.
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "output"),
     [
         (["craft:hard"], "which model? give --model"),
         (["--model", "m"], "which tasks? write NAME:SPLIT"),
         (["craft:hard", "--model", "m"], "cannot reach http://127.0.0.1:8000/v1"),
         (["craft:hrd", "--model", "m"], "did you mean hard"),
         (["craft:hard", "--model", "m", "--methods", "singel"], "unknown method 'singel': accepted are single"),
-        (["craft:hard", "--model", "m", "--budgets", "1k"], "--budgets is whole numbers"),
+        (["craft:hard", "--model", "m", "--budgets", "1k"], "--budgets is whole numbers separated by commas"),
         (["craft:hard", "--model", "m", "--budgets", "4", "--methods", "vote@8"], "vote@8 grows 8 trees"),
         (["craft:hard", "--model", "m", "--trained", "x"], "trained is LEAST:MOST"),
         (["craft:hard", "--model", "m", "--window", "0"], "budget.window is a whole number from 1 up"),
@@ -212,15 +220,15 @@ def test_a_server_that_fails_in_the_middle_leaves_what_was_finished(tmp_path: Pa
         (["math:eval", "--model", "m"], "give --data"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path: Path, given: list[str], said: str) -> None:
-    assert said in complaint(tmp_path, "eval", *given)
+def test_an_error_is_one_line(tmp_path: Path, given: list[str], output: str) -> None:
+    assert output in complaint(tmp_path, "eval", *given)
 
 
 # Models.
 
 
 def trained_run(parent: Path, name: str, *, kind: str, checkpoint: bool = True, **settings: Any) -> Path:
-    """A run directory as training leaves it, without any weights."""
+    """The run directory of a training, without weights."""
     run = RunDir.create(parent, name, kind=kind)
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items() if not isinstance(value, dict))
     tables = [(key, value) for key, value in settings.items() if isinstance(value, dict)]
@@ -234,36 +242,36 @@ def trained_run(parent: Path, name: str, *, kind: str, checkpoint: bool = True, 
     return run.path
 
 
-def test_a_run_directory_means_its_newest_checkpoint_and_what_it_was_trained_on(tmp_path: Path) -> None:
+def test_a_run_directory_gives_its_newest_checkpoint_and_its_training_range(tmp_path: Path) -> None:
     first = trained_run(tmp_path, "warm", kind="warmstart", task="arithmetic:train", taskset={"operators": [1, 2]})
     start_ = str(first / "checkpoints" / "step-000010")
     more = {"task": "arithmetic:train", "taskset": {"operators": [2, 4]}, "model": start_}
     second = trained_run(tmp_path, "rl", kind="train", **more)
-    model = model_of(str(second))
+    model = find_model(str(second))
     assert model.name == str(second / "checkpoints" / "step-000010")
     assert model.trained == [Trained("arithmetic", 2, 4), Trained("arithmetic", 1, 2)]
-    assert (model_of(start_).name, model_of(start_).trained) == (start_, [Trained("arithmetic", 1, 2)])
-    assert model_of("smollm2") == Model(name="smollm2", trained=[], settings={})
+    assert (find_model(start_).name, find_model(start_).trained) == (start_, [Trained("arithmetic", 1, 2)])
+    assert find_model("smollm2") == Model(name="smollm2", trained=[], settings={})
 
 
-def test_a_model_is_spoken_to_as_it_was_trained(tmp_path: Path) -> None:
+def test_a_model_brings_the_settings_of_its_training(tmp_path: Path) -> None:
     settings = {"task": "arithmetic:train", "dialect": "terse", "show_budget": True}
     options = {"operators": [1, 2], "digits": 1}
     budget = {"tokens": [50, 90], "nodes": 3, "turns": [2, 4]}
     run = trained_run(tmp_path, "rl", kind="train", **settings, taskset=options, budget=budget)
-    same, other = model_of(str(run), ["arithmetic:long"]), model_of(str(run), ["arithmetic:long", "craft:easy"])
+    same, other = find_model(str(run), ["arithmetic:long"]), find_model(str(run), ["arithmetic:long", "craft:easy"])
     assert same.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}, "taskset": options}
     assert other.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}}
 
 
-def test_a_supervised_start_counts_as_training(tmp_path: Path) -> None:
+def test_a_warm_start_counts_as_training(tmp_path: Path) -> None:
     run = trained_run(tmp_path, "both", kind="train", task="craft:train", warm={"steps": 3, "task": "craft:train_easy"})
-    assert model_of(str(run)).trained == [Trained("craft", 4, 6), Trained("craft", 2, 3)]
+    assert find_model(str(run)).trained == [Trained("craft", 4, 6), Trained("craft", 2, 3)]
 
 
-def test_a_range_that_cannot_be_found_out_is_not_known(tmp_path: Path) -> None:
+def test_a_training_range_without_its_files_is_unknown(tmp_path: Path) -> None:
     run = trained_run(tmp_path, "far", kind="train", task="multihop:musique_train", taskset={"data": "/nowhere"})
-    assert model_of(str(run)).trained == [Trained("multihop", -math.inf, math.inf)]
+    assert find_model(str(run)).trained == [Trained("multihop", -math.inf, math.inf)]
 
 
 def test_a_run_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -273,7 +281,7 @@ def test_a_run_without_a_model_is_refused(tmp_path: Path) -> None:
     assert "holds no model" in complaint(tmp_path, "eval", "craft:easy", "--model", str(other.path))
 
 
-def test_the_hash_is_that_of_the_weights_alone(tmp_path: Path) -> None:
+def test_the_hash_covers_only_the_weights(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     before = weights_hash(tmp_path)
     (tmp_path / "learner.safetensors").write_bytes(b"optimiser")
@@ -301,7 +309,7 @@ def test_a_trained_model_is_evaluated_from_its_run_directory(tmp_path: Path) -> 
     assert facts["meta"]["hardware"]["torch"]
     assert (facts["config"]["budget"]["reserve"], facts["config"]["taskset"]["digits"]) == (4, 1)
     os.utime(run.path / "checkpoints" / "step-000004" / "model.safetensors", (1, 1))
-    said = subprocess.run(
+    output = subprocess.run(
         [RAMET, *command, "--into", facts["run"]], cwd=tmp_path, env=environment(), capture_output=True
     )
-    assert b"made with other settings (the model has changed)" in said.stderr
+    assert b"made with other settings (the model has changed)" in output.stderr

@@ -30,17 +30,17 @@ def test_a_local_run_that_cannot_begin_is_one_line(tmp_path: Path, words: list[s
     assert said in complaint(tmp_path, "run", "q", *words)
 
 
-def test_a_judge_that_is_nowhere_is_one_line(tmp_path: Path) -> None:
+def test_a_judge_that_cannot_be_found_is_one_line(tmp_path: Path) -> None:
     words = ["arithmetic:train/0", "--model", "smollm2", "judge.model=huge"]
-    assert "where is the judge 'huge'? Give judge.base_url" in complaint(tmp_path, "run", *words)
+    assert "judge.model 'huge' is not on this machine: give judge.base_url" in complaint(tmp_path, "run", *words)
 
 
-def test_what_only_loading_shows_is_one_line_too(tmp_path: Path, smollm2: Path) -> None:
+def test_a_device_that_does_not_exist_is_one_line(tmp_path: Path, smollm2: Path) -> None:
     words = ["q", "--model", str(smollm2), "engine.device=cuda:99"]
     assert "there is no device 'cuda:99'" in complaint(tmp_path, "run", *words)
 
 
-def test_a_model_s_name_with_a_server_is_the_server_s(tmp_path: Path, server: Server) -> None:
+def test_a_model_name_with_a_server_is_looked_up_on_the_server(tmp_path: Path, server: Server) -> None:
     said = complaint(tmp_path, "run", "q", "--model", "smollm2", "--base-url", server.url)
     assert "has no model 'smollm2'; it serves tiny" in said
 

@@ -1,4 +1,4 @@
-"""The `ramet` command as people meet it: another process, a real server on loopback."""
+"""The `ramet` command in a process of its own, with a real server on loopback."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ KEY = "sk-never-store-me"
 
 
 class Server(ThreadingHTTPServer):
-    """An OpenAI-compatible server with one model, `tiny`, that says what the test wants."""
+    """An OpenAI-compatible server with one model, `tiny`, that replies what the test wants."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.reply: str | None = "Answer: forty-two"  # None: no answer, ever
+        self.reply: str | None = "Answer: forty-two"  # None: never replies
         self.status = 200
         self.asked = threading.Event()
         self.closing = threading.Event()
@@ -86,7 +86,7 @@ def server() -> Iterator[Server]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Nothing of the tester's own: no keys, no proxies, no narrow terminal."""
+    """No API keys, proxies or narrow terminal of the developer."""
     return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "160", "PYTHONPATH": SOURCE, **more}
 
 
@@ -101,7 +101,7 @@ def printed(cwd: Path, *words: str, **env: str) -> str:
 
 
 def complaint(cwd: Path, *words: str | bytes) -> str:
-    """What is said about a mistake: one line, exit code 2, nothing else anywhere."""
+    """The error message: one line, exit code 2, no other output."""
     done = call(cwd, *words)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr.startswith("ramet: ")
@@ -112,7 +112,7 @@ def complaint(cwd: Path, *words: str | bytes) -> str:
 
 
 def start(cwd: Path, server: Server) -> subprocess.Popen[str]:
-    """A run whose server has been asked and does not answer."""
+    """A run whose server has got the request and does not reply."""
     server.reply = None
     command = [RAMET, "run", "Will it end?", "--base-url", server.url, "--model", "tiny"]
     process = subprocess.Popen(
@@ -123,7 +123,7 @@ def start(cwd: Path, server: Server) -> subprocess.Popen[str]:
 
 
 def stored(cwd: Path, *, ids: Sequence[str] = ("abc",), **changes: Any) -> Path:
-    """A run directory with trees of one node, one of them unless said otherwise."""
+    """A run directory with trees of one node each."""
     node = ramet.Node(index=0, parent=None, depth=0, path=(), goal="Why?", grant=9, state=State.ENDED)
     for name, value in changes.items():
         setattr(node, name, value)
@@ -139,7 +139,7 @@ def stored(cwd: Path, *, ids: Sequence[str] = ("abc",), **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("command", "flags"),
     [
-        ("", "run show sql demo tour bench --version --help"),
+        ("", "run show sql demo tour train warmstart eval report tasks bench --version --help"),
         (
             "run",
             "--engine --base-url --model --tokens --nodes --depth --seconds --dialect --json --config --api-key "
@@ -149,7 +149,15 @@ def stored(cwd: Path, *, ids: Sequence[str] = ("abc",), **changes: Any) -> Path:
         ("sql", "--json"),
         ("tour", "--runs --pace"),
         ("demo", "--runs nano"),
-        ("bench", "runtime"),
+        ("bench", "runtime learner engine"),
+        ("bench learner", "--prompts --modes --json"),
+        ("bench engine", "--engines --workloads --json"),
+        ("train", "RECIPE KEY=VALUE --resume --runs --data --check --json"),
+        ("warmstart", "RECIPE KEY=VALUE --resume --runs --data --json"),
+        ("eval", "--model --methods --budgets --window --into --json KEY=VALUE"),
+        ("report", "--into --json"),
+        ("tasks show", "taskset.KEY=VALUE --split --start --dialect --data --json"),
+        ("tasks check", "taskset.KEY=VALUE --split --data"),
         ("bench runtime", "--fanout --depth --open-nodes --repeat --python --json"),
     ],
 )
@@ -170,15 +178,16 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--bad"], "--bad"),
-        (["nonsense"], "nonsense"),
+        (["nonsense"], "Commands: run, show, sql, demo, tour, train, warmstart, eval, report, tasks, bench."),
+        (["eval", "craft:hard", "--context", "64"], "Did you mean --window?"),
         (["run"], "question"),
         (["run", "q", "--bad"], "--bad"),
         (["run", "q", "--tokens", "many"], "Invalid value for '--tokens'"),
         (["run", "q", "--model", "m", "--tokens", "0"], "budget.tokens is a whole number from 1 up; got 0"),
         (["run", "q", "--model", "m", "--seconds", "nan"], "budget.seconds is a number above 0"),
         (["run", "q", "--model", "m", "--engine", "tpu"], "engine.kind"),
-        (["run", "q", "--model", "m", "--base-url", "nowhere"], "base_url is an address like http://"),
-        (["run", "q", "--model", "m", "--dialect", "pyton"], "unknown dialect 'pyton': accepted are tools, python"),
+        (["run", "q", "--model", "m", "--base-url", "nowhere"], "base_url must be a URL like http://"),
+        (["run", "q", "--model", "m", "--dialect", "pyton"], "unknown dialect 'pyton': did you mean python?"),
         (["run", "q", "--model", "m", "--tokenizer", "missing"], "missing"),
         (["run", "q", "--model", "m", "--config", "missing.toml"], "cannot read missing.toml"),
         (["run", "q", "--model", "m", "budget.tokns=5"], "did you mean budget.tokens?"),
@@ -219,7 +228,7 @@ def test_a_run_that_cannot_begin_writes_nothing(tmp_path: Path, server: Server, 
     assert not server.asked.is_set()
 
 
-def test_a_question_that_is_not_utf8_never_ends_in_a_traceback(tmp_path: Path, server: Server) -> None:
+def test_a_question_that_is_not_utf8_gives_no_traceback(tmp_path: Path, server: Server) -> None:
     done = call(tmp_path, "run", b"caf\xe9?", "--base-url", server.url, "--model", "tiny")
     assert done.returncode in (0, 2)
     assert "Traceback" not in done.stderr
@@ -236,7 +245,7 @@ def test_a_question_that_is_not_utf8_never_ends_in_a_traceback(tmp_path: Path, s
         (["sql", "made", ""], "SQL: "),
     ],
 )
-def test_asking_a_run_for_what_it_does_not_have_is_one_line(tmp_path: Path, words: list[str], said: str) -> None:
+def test_a_missing_node_or_tree_or_a_wrong_query_is_one_line(tmp_path: Path, words: list[str], said: str) -> None:
     stored(tmp_path)
     assert said in complaint(tmp_path, *words)
 
@@ -254,7 +263,7 @@ def test_a_run_that_cannot_be_read_is_one_line(tmp_path: Path, command: list[str
 # Running.
 
 
-def test_a_run_prints_json_and_leaves_a_directory_to_look_into(tmp_path: Path, server: Server) -> None:
+def test_a_run_prints_json_and_writes_a_run_directory(tmp_path: Path, server: Server) -> None:
     words = ["--base-url", server.url, "--model", "tiny", "--tokens", "500", "--nodes", "3", "--json"]
     facts = json.loads(printed(tmp_path, "run", "What is 6 × 7?", *words))
     assert (facts["answer"], facts["stop"], facts["question"]) == ("forty-two", "answered", "What is 6 × 7?")
@@ -283,7 +292,7 @@ def test_a_run_prints_json_and_leaves_a_directory_to_look_into(tmp_path: Path, s
     ]
 
 
-def test_flags_words_and_file_all_reach_the_server_and_the_config(tmp_path: Path, server: Server) -> None:
+def test_flags_words_and_the_file_reach_the_server_and_the_config(tmp_path: Path, server: Server) -> None:
     file = tmp_path / "my.toml"
     file.write_text(
         f'temperature = 0.25\nseed = 1\nshow_budget = true\n[engine]\nbase_url = "{server.url}"\nmodel = "no"'
@@ -312,17 +321,17 @@ def test_the_api_key_is_sent_and_never_stored(tmp_path: Path, server: Server) ->
     assert_nowhere(KEY, tmp_path, *outputs)
 
 
-def test_an_api_key_that_the_server_repeats_in_its_refusal_is_not_stored(tmp_path: Path, server: Server) -> None:
+def test_an_api_key_that_the_server_echoes_in_an_error_is_not_stored(tmp_path: Path, server: Server) -> None:
     server.reply, server.status = "who are you,", 401
     done = call(tmp_path, "run", "q", "--base-url", server.url, "--model", "tiny", "--api-key", KEY)
     assert done.returncode == 2
-    assert "the API key was not accepted" in done.stderr
+    assert "the API key was rejected" in done.stderr
     assert len(list((tmp_path / "runs").iterdir())) == 1
     assert_nowhere(KEY, tmp_path, done.stderr)
 
 
 def assert_nowhere(secret: str, parent: Path, *texts: str) -> None:
-    """Neither in a file's bytes, nor in what compressed files hold, nor in these texts."""
+    """Not in the bytes of a file, not in decompressed trees, not in these texts."""
     for run in (parent / "runs").iterdir():
         files = [path for path in run.rglob("*") if path.is_file()]
         assert len(files) == 4
@@ -331,7 +340,7 @@ def assert_nowhere(secret: str, parent: Path, *texts: str) -> None:
     assert not any(secret in text for text in texts)
 
 
-def test_a_server_that_fails_in_the_middle_leaves_the_tree_so_far(tmp_path: Path, server: Server) -> None:
+def test_the_unfinished_tree_is_stored_when_the_server_fails(tmp_path: Path, server: Server) -> None:
     server.reply, server.status = "broken inside", 400
     done = call(tmp_path, "run", "q", "--base-url", server.url, "--model", "tiny", "--json")
     assert (done.returncode, done.stdout) == (2, "")
@@ -345,7 +354,7 @@ def test_a_server_that_fails_in_the_middle_leaves_the_tree_so_far(tmp_path: Path
 # Interrupted.
 
 
-def test_control_c_leaves_the_tree_as_far_as_it_got(tmp_path: Path, server: Server) -> None:
+def test_the_unfinished_tree_is_stored_on_control_c(tmp_path: Path, server: Server) -> None:
     process = start(tmp_path, server)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
@@ -356,21 +365,21 @@ def test_control_c_leaves_the_tree_as_far_as_it_got(tmp_path: Path, server: Serv
     assert "cancelled: no answer" in printed(tmp_path, "show", "runs/will-it-end")
 
 
-def test_a_tree_is_found_by_its_id_before_those_that_begin_like_it(tmp_path: Path) -> None:
+def test_a_whole_id_wins_over_ids_that_start_with_it(tmp_path: Path) -> None:
     run = stored(tmp_path, ids=["task/10", "task/1", "task/2"])
     assert "tree task/" not in printed(tmp_path, "show", run.name, "--tree", "task/1")
     assert printed(tmp_path, "show", run.name, "--tree", "task/").count("tree task/") == 3
 
 
-def test_of_very_many_trees_the_first_are_drawn_and_the_way_to_the_others_is_told(tmp_path: Path) -> None:
+def test_only_the_first_ten_of_many_trees_are_drawn(tmp_path: Path) -> None:
     run = stored(tmp_path, ids=[f"task/{place}" for place in range(30)])
     drawn = printed(tmp_path, "show", run.name)
     assert drawn.count("tree task/") == 10
-    assert "These are the first 10. One of the others: --tree ID; all of them: " in drawn
+    assert "Only the first 10 are shown. Show another: --tree ID; list all: " in drawn
     assert len(json.loads(printed(tmp_path, "show", run.name, "--json"))) == 30
 
 
-def test_a_killed_run_leaves_a_directory_without_a_tree(tmp_path: Path, server: Server) -> None:
+def test_a_killed_run_has_no_tree(tmp_path: Path, server: Server) -> None:
     process = start(tmp_path, server)
     process.kill()
     process.communicate()
@@ -380,7 +389,7 @@ def test_a_killed_run_leaves_a_directory_without_a_tree(tmp_path: Path, server: 
     assert json.loads(printed(tmp_path, "sql", run, "select count(*) as n from nodes", "--json")) == [{"n": 0}]
 
 
-def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path) -> None:
+def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
     run = stored(tmp_path)
     command = [RAMET, "sql", str(run), "select range, repeat('x', 100) as x from range(5000)", "--json"]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -391,7 +400,7 @@ def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path) -> None:
         assert process.stderr.read() == b""
 
 
-# Text is text: brackets in it are no markup.
+# Brackets in text are not markup.
 
 MARKUP = "[citation needed] [/b] [bold]x[/i]"
 

@@ -24,7 +24,7 @@ def test_every_taskset_is_listed_on_one_line(tmp_path: Path) -> None:
     assert [fact["name"] for fact in facts] == list(TASKSETS)
 
 
-def test_samples_come_with_the_tree_their_oracle_grows(tmp_path: Path) -> None:
+def test_samples_are_shown_with_the_tree_of_their_oracle(tmp_path: Path) -> None:
     shown = printed(tmp_path, "tasks", "show", "craft", "--split", "hard", "-n", "2")
     assert "craft:hard/0" in shown
     assert "craft:hard/1" in shown
@@ -32,7 +32,7 @@ def test_samples_come_with_the_tree_their_oracle_grows(tmp_path: Path) -> None:
     assert "answered, scored 1" in shown
 
 
-def test_samples_for_machines_hold_reference_and_nodes(tmp_path: Path) -> None:
+def test_samples_as_json_have_the_reference_and_the_nodes(tmp_path: Path) -> None:
     (sample,) = json.loads(printed(tmp_path, "tasks", "show", "arithmetic", "-n", "1", "--start", "1", "--json"))
     assert sample["id"] == "arithmetic:train/1"
     assert sample["answer"] == str(sample["reference"])
@@ -40,7 +40,17 @@ def test_samples_for_machines_hold_reference_and_nodes(tmp_path: Path) -> None:
 
 
 def test_options_of_a_taskset_are_words(tmp_path: Path) -> None:
-    shown = printed(tmp_path, "tasks", "show", "arithmetic", "taskset.operators=1", "taskset.digits=1", "taskset.symbols=+", "-n", "1")
+    shown = printed(
+        tmp_path,
+        "tasks",
+        "show",
+        "arithmetic",
+        "taskset.operators=1",
+        "taskset.digits=1",
+        "taskset.symbols=+",
+        "-n",
+        "1",
+    )
     assert "Compute " in shown
     question = next(line for line in shown.splitlines() if line.startswith("Compute "))
     assert len(question) == len("Compute 1+2")
@@ -48,7 +58,7 @@ def test_options_of_a_taskset_are_words(tmp_path: Path) -> None:
 
 def test_a_taskset_can_be_checked(tmp_path: Path) -> None:
     said = printed(tmp_path, "tasks", "check", "arithmetic", "--split", "eval", "-n", "2")
-    assert said == "arithmetic:eval  2 tasks, 12 trees, 6 of them delegating: all well\n"
+    assert said == "arithmetic:eval  2 tasks, 12 trees (6 delegating): no faults\n"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +68,9 @@ def test_a_taskset_can_be_checked(tmp_path: Path) -> None:
         (["tasks", "show", "craft", "--split", "hardd"], "did you mean hard?"),
         (["tasks", "show", "craft", "--split", "hard", "--start", "999"], "has tasks 0 to 135, not 999"),
         (["tasks", "show", "arithmetic", "taskset.oprators=3"], "did you mean operators?"),
-        (["tasks", "show", "arithmetic", "taskset.operators=x"], "operators is a whole number or a range"),
+        (["tasks", "show", "arithmetic", "digits=3"], "unknown setting 'digits': did you mean taskset.digits?"),
+        (["tasks", "check", "arithmetic", "options.digits=3"], "did you mean taskset.digits?"),
+        (["tasks", "show", "arithmetic", "taskset.operators=x"], "operators must be a whole number or a range"),
         (["tasks", "show", "arithmetic", "--dialect", "rust"], "tools, python, terse"),
         (["tasks", "show", "math"], "give --data PATH"),
         (["tasks", "show", "math", "--data", "nowhere"], "the data folder nowhere does not exist"),
@@ -66,9 +78,10 @@ def test_a_taskset_can_be_checked(tmp_path: Path) -> None:
         (["run", "craft:hard/x", "--model", "m"], "write NAME:SPLIT/INDEX"),
         (["run", "craft:hrad/1", "--model", "m"], "did you mean hard?"),
         (["run", "arithmetic:train/1", "taskset.digitz=3", "--model", "m"], "did you mean digits?"),
+        (["run", "arithmetic:train/1", "task.digits=3", "--model", "m"], "did you mean taskset.digits?"),
     ],
 )
-def test_every_mistake_is_one_line_that_says_what_is_accepted(tmp_path: Path, words: list[str], named: str) -> None:
+def test_every_mistake_is_one_line_that_names_what_is_accepted(tmp_path: Path, words: list[str], named: str) -> None:
     assert named in complaint(tmp_path, *words)
 
 
@@ -79,23 +92,25 @@ def test_a_malformed_row_names_file_line_and_field(tmp_path: Path) -> None:
     assert "gsm8k_train.jsonl.gz, line 2: field 'answer' is missing" in said
 
 
-def test_a_task_is_run_with_its_own_budget_and_graded(tmp_path: Path, server: Server) -> None:
+def test_a_task_is_run_with_the_budget_of_its_taskset_and_graded(tmp_path: Path, server: Server) -> None:
     server.reply = "Answer: 12"
     words = ["arithmetic:eval/3", "--base-url", server.url, "--model", "tiny", "--json", "budget.window=20000"]
-    facts = json.loads(printed(tmp_path, "run", *words, "--tokens", "700", "taskset.operators=[1,2]", "taskset.digits=1"))
+    facts = json.loads(
+        printed(tmp_path, "run", *words, "--tokens", "700", "taskset.operators=[1,2]", "taskset.digits=1")
+    )
     assert facts["verdict"]["how"] == "exact"
     assert 0 <= facts["verdict"]["score"] <= 1
     assert facts["question"].startswith("Compute ")
-    assert facts["budget"]["tokens"] == 700  # said on the command line
-    assert facts["budget"]["reserve"] == 32  # the task's own
+    assert facts["budget"]["tokens"] == 700  # from the command line
+    assert facts["budget"]["reserve"] == 32  # from the taskset
     run = Path(facts["run"])
     config = tomllib.loads((tmp_path / run / "config.toml").read_text())
-    assert config["task"] == {"operators": [1, 2], "digits": 1}
+    assert config["taskset"] == {"operators": [1, 2], "digits": 1}
     rows = json.loads(printed(tmp_path, "sql", str(run), "select score, verdict from nodes", "--json"))
     assert rows == [{"score": facts["verdict"]["score"], "verdict": "exact"}]
 
 
-def test_a_task_from_a_file_is_run_from_the_data_folder(tmp_path: Path, server: Server) -> None:
+def test_a_task_from_a_file_is_run_and_graded(tmp_path: Path, server: Server) -> None:
     (tmp_path / "mine.jsonl").write_text('{"question": "Capital of France?", "answer": "Paris"}\n')
     server.reply = "It is Paris.\nAnswer: Paris"
     words = ["jsonl:all/0", "taskset.file=mine.jsonl", "--base-url", server.url, "--model", "tiny", "--json"]

@@ -1,4 +1,4 @@
-"""`ramet train` and `ramet warmstart` as people meet them."""
+"""`ramet train` and `ramet warmstart` in a process of their own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import ramet
-from ramet.cli.train_commands import RECIPES, about, recipes
 from ramet.config import load, to_toml
+from ramet.recipes import describe, recipe_file, recipe_names
 from ramet.store import RunDir
-from ramet.train.local.checkpoint import latest
-from ramet.train.loop import check_files, work_of
+from ramet.store.checkpoints import latest
+from ramet.train.loop import check_plan
 from ramet.train.settings import TrainConfig
 from tests.cli.test_main import RAMET, complaint, environment, printed
 from tests.train import small
@@ -33,7 +33,7 @@ def recipe(tmp_path: Path, folder: Path) -> str:
     return str(file)
 
 
-def test_a_run_prints_a_line_a_step_and_can_be_asked_afterwards(tmp_path: Path, recipe: str) -> None:
+def test_a_run_prints_one_line_per_step_and_can_be_queried_afterwards(tmp_path: Path, recipe: str) -> None:
     said = printed(tmp_path, "train", recipe, "steps=2", "eval.every=2", "eval.num_tasks=2")
     lines = said.splitlines()
     assert lines[0] == "runs/small"
@@ -47,7 +47,7 @@ def test_a_run_prints_a_line_a_step_and_can_be_asked_afterwards(tmp_path: Path, 
     assert "nothing" not in printed(tmp_path, "train", "--resume", "runs/small")
 
 
-def test_interrupted_it_says_how_to_go_on_and_does(tmp_path: Path, recipe: str) -> None:
+def test_an_interrupted_run_prints_how_to_resume_it(tmp_path: Path, recipe: str) -> None:
     words = ["train", recipe, "steps=100000", "save_every=100000"]
     process = subprocess.Popen(
         [RAMET, *words], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -65,8 +65,15 @@ def test_interrupted_it_says_how_to_go_on_and_does(tmp_path: Path, recipe: str) 
     assert len(list(ramet.read_trees(run))) in (12 * len(steps), 12 * (len(steps) + 1))
 
 
-def test_a_warm_start_for_machines_is_a_json_line_a_step(tmp_path: Path, folder: Path) -> None:
-    words = [f"model={folder}", "taskset.operators=2", "taskset.digits=1", "sampler.device=cpu", "steps=3", "trees_per_step=2"]
+def test_a_warm_start_as_json_is_one_line_per_step(tmp_path: Path, folder: Path) -> None:
+    words = [
+        f"model={folder}",
+        "taskset.operators=2",
+        "taskset.digits=1",
+        "sampler.device=cpu",
+        "steps=3",
+        "trees_per_step=2",
+    ]
     said = printed(tmp_path, "warmstart", *words, "--json")
     assert [json.loads(line)["step"] for line in said.splitlines()] == [0, 1, 2]
     assert latest(tmp_path / "runs" / "warmstart") is not None
@@ -75,19 +82,21 @@ def test_a_warm_start_for_machines_is_a_json_line_a_step(tmp_path: Path, folder:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train", "nowhere"], "no recipe 'nowhere': give a TOML file, or one of"),
+        (["train", "nowhere"], "no recipe 'nowhere': accepted: a TOML file, arithmetic-135m, craft-135m"),
         (["train", "arithmetic-315m"], "no recipe 'arithmetic-315m': did you mean arithmetic-135m?"),
         (["train", "nowhere.toml"], "cannot read nowhere.toml"),
         (["train", "stpes=3"], "unknown setting 'stpes': did you mean steps?"),
+        (["train", "update.rate=1e-5"], "unknown setting 'update.rate': did you mean update.learning_rate?"),
+        (["train", "nano", "options.digits=1"], "unknown setting 'options.digits': did you mean taskset.digits?"),
         (["train", "group_size=1"], "group_size=1: rao compares the trees of one task; give group_size=2 or more"),
         (["train", "--resume", "nowhere"], "nowhere is not a run directory"),
         (["train", "steps=3", "--resume", "nowhere"], "a resumed run keeps its settings"),
         (["train", "model=nowhere"], "no model at 'nowhere'"),
-        (["warmstart", "loss.kind=ppo"], "a warm start has no ratios"),
+        (["warmstart", "loss.kind=ppo"], "a supervised start has no ratios"),
         (["warmstart", "run=nowhere"], "nowhere is not a run directory"),
     ],
 )
-def test_what_cannot_begin_is_one_line(tmp_path: Path, words: list[str], said: str) -> None:
+def test_a_training_that_cannot_start_is_one_line(tmp_path: Path, words: list[str], said: str) -> None:
     assert said in complaint(tmp_path, *words)
 
 
@@ -101,41 +110,46 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", recipes())
-def test_recipes_that_we_ship_name_only_what_is_there(tmp_path: Path, data: Path, name: str) -> None:
-    config = load(TrainConfig, file=RECIPES / f"{name}.toml")
+@pytest.mark.parametrize("name", recipe_names())
+def test_built_in_recipes_name_only_what_exists(tmp_path: Path, data: Path, name: str) -> None:
+    config = load(TrainConfig, file=recipe_file(name))
     reads = config.task.partition(":")[2].removesuffix("_train_l5").removesuffix("_train") in ("2wiki", "math")
-    check_files(work_of(replace(config, taskset=config.taskset | ({"data": str(data)} if reads else {}))))
+    check_plan(replace(config, taskset=config.taskset | ({"data": str(data)} if reads else {})))
     assert config.name == name
-    assert len(about(name)) > 40
+    assert len(describe(name)) > 40
 
 
-def test_settings_are_checked_and_printed_in_full_without_the_weights(tmp_path: Path, data: Path) -> None:
+def test_check_prints_all_settings_and_loads_no_model(tmp_path: Path, data: Path) -> None:
     said = printed(tmp_path, "train", "selfcest-2wiki-4b", "steps=3", "--check", "--data", str(data))
     (tmp_path / "again.toml").write_text(said)
     config = load(TrainConfig, file=tmp_path / "again.toml")
-    assert (config.steps, config.credit, config.options) == (3, {"clone_weight": "ratio"}, {"data": str(data)})
+    assert (config.steps, config.credit, config.taskset) == (3, {"clone_weight": "ratio"}, {"data": str(data)})
     assert json.loads(printed(tmp_path, "train", str(tmp_path / "again.toml"), "--check", "--json"))["steps"] == 3
     assert not (tmp_path / "runs").exists()
     assert "reads 2wiki_train from a data folder" in complaint(tmp_path, "train", "selfcest-2wiki-4b", "--check")
 
 
-def test_without_a_recipe_those_there_are_are_listed(tmp_path: Path) -> None:
+def test_without_a_recipe_the_built_in_ones_are_listed(tmp_path: Path) -> None:
     lines = printed(tmp_path, "train").splitlines()
-    assert [line.split()[0] for line in lines if " train RECIPE " not in line and line] == recipes()
-    assert json.loads(printed(tmp_path, "train", "--json"))["craft-135m"] == about("craft-135m")
+    assert [line.split()[0] for line in lines if " train RECIPE " not in line and line] == recipe_names()
+    assert json.loads(printed(tmp_path, "train", "--json"))["craft-135m"] == describe("craft-135m")
 
 
 def test_the_papers_settings_are_the_papers() -> None:
     """Numbers from the two papers and their code, as the recipes have to say them."""
     rao, sums, maths = (
-        load(TrainConfig, file=RECIPES / f"{name}.toml")
+        load(TrainConfig, file=recipe_file(name))
         for name in ("rao-craft-4b", "selfcest-arithmetic-4b", "selfcest-math-4b")
     )
     assert (rao.tasks_per_step, rao.group_size, rao.overlap, rao.update.learning_rate) == (16, 8, 3, 3e-6)
     assert (rao.loss.kind, rao.loss.bounds) == ("cispo", (0.0, 5.0))
     assert (rao.budget["depth"], rao.budget["turns"], rao.budget["window"]) == (6, 25, 8192)
-    assert (sums.tasks_per_step, sums.group_size, sums.update.learning_rate, sums.update.warmup_steps) == (32, 4, 6e-7, 10)
+    assert (sums.tasks_per_step, sums.group_size, sums.update.learning_rate, sums.update.warmup_steps) == (
+        32,
+        4,
+        6e-7,
+        10,
+    )
     assert (sums.loss.kind, sums.loss.bounds, sums.loss.dual_clip, sums.loss.kl) == ("ppo", (0.8, 1.2), 3.0, 5e-4)
     assert sums.credit == {"clone_weight": "ratio"}
     assert maths.credit == sums.credit | {"clone_share": 0.4, "call_cost": 0.0, "length_cap": 0.5, "floor": 0.0}

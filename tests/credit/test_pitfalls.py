@@ -1,4 +1,4 @@
-"""What went wrong in other frameworks that train on trees, by the number it has in our list of pitfalls."""
+"""Known mistakes of frameworks that train on trees, numbered as in our list of pitfalls."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ramet.types import Tree, Turn
 from tests.credit.trees import column, group, plant, singles
 
 every_rule = pytest.mark.parametrize("rule", [Rao(), Selfcest(), Broadcast()], ids=["rao", "selfcest", "broadcast"])
-BOTH = (("x", 1.0), ("y", 0.0), ("x", 0.0), ("y", 0.0), ("y", 1.0))  # tasks as they come in, interleaved
+BOTH = (("x", 1.0), ("y", 0.0), ("x", 0.0), ("y", 0.0), ("y", 1.0))  # interleaved tasks
 
 
 def credited(rule: Rule, trees: Sequence[Tree]) -> Credits:
     return rule.credit(group_trees(trees))
 
 
-def test_pitfall_3_lineage_comes_from_ids_and_never_from_what_was_said():
-    # Every node of these trees has the same goal and says the same words.
+def test_pitfall_3_lineage_comes_from_ids_never_from_text():
+    # Every node of these trees has the same goal and the same text.
     twins = plant("a", [1.0, 0.0, 1.0, 0.0], [None, 0, 0, 2])
     rewards = column(Rao(bonus=0.5).credit([group(twins, plant("b", [0.0]))]), "reward")
     assert rewards == [1.25, 0.0, 1.0, 0.0, 0.0]
@@ -64,7 +64,7 @@ def test_pitfall_10_the_size_of_a_tree_does_not_move_its_group_s_baseline(rule: 
         assert large[name, 0].advantage == small[name, 0].advantage
 
 
-def test_pitfall_10_many_leaves_do_not_outshout_the_roots():
+def test_pitfall_10_many_leaves_do_not_outweigh_the_roots():
     bush = plant("a", [1.0] * 9, [None] + [0] * 8)
     credits = Rao().credit([group(bush, plant("b", [0.0]))])
     roots = credits["a", 0].weight + credits["b", 0].weight
@@ -78,7 +78,7 @@ def test_pitfall_11_depths_are_counted_over_the_whole_batch_not_group_by_group()
     assert weights == pytest.approx([7 / 8, 7 / 6, 7 / 8, 7 / 8, 7 / 6, 7 / 6, 7 / 8])
 
 
-def test_pitfall_12_rewards_are_not_divided_by_a_deviation_unless_the_rule_says_so():
+def test_pitfall_12_rewards_are_divided_by_a_deviation_only_by_rules_that_normalise():
     close = singles(0.51, 0.5)
     for rule in (Rao(), Broadcast(), Selfcest(normalise=False)):
         assert max(column(rule.credit([close]), "advantage")) <= 0.01 + 1e-9
@@ -86,11 +86,11 @@ def test_pitfall_12_rewards_are_not_divided_by_a_deviation_unless_the_rule_says_
 
 
 @every_rule
-def test_pitfall_13_a_tree_that_lost_some_of_its_nodes_is_refused(rule: Rule):
+def test_pitfall_13_a_tree_with_missing_nodes_is_refused(rule: Rule):
     torn = plant("torn", [1.0, 1.0, 1.0], [None, 0, 0])
     torn.root.turns = [Turn(tokens=2, finish="stop", started_s=0.0, sampled_s=0.0, children=[1, 2])]
     del torn.nodes[2]
-    with pytest.raises(TrainError, match="tree torn, node 0: its child 2 is missing; trees come whole"):
+    with pytest.raises(TrainError, match="tree torn, node 0: child 2 is missing; trees must be complete"):
         rule.credit([group(torn, plant("b", [0.0]))])
 
 
@@ -103,7 +103,7 @@ LONE = plant("lone", [0.0])
 
 
 def test_pitfall_19_returns_follow_parent_links_only():
-    # Nodes 1 and 2 are sisters, 3 and 4 belong to 1 and 2 in turn: nothing leaks from one branch to the other.
+    # Nodes 1 and 2 are siblings, 3 is a child of 1 and 4 of 2: nothing leaks from one branch to the other.
     parents = [None, 0, 0, 1, 2]
     one = Rao(bonus=0.5).credit([group(plant("a", [1.0, 0.0, 0.0, 1.0, 0.0], parents), LONE)])
     other = Rao(bonus=0.5).credit([group(plant("a", [1.0, 0.0, 0.0, 1.0, 1.0], parents), LONE)])
@@ -112,7 +112,7 @@ def test_pitfall_19_returns_follow_parent_links_only():
 
 
 @every_rule
-def test_pitfall_20_no_node_is_dropped_in_silence(rule: Rule):
+def test_pitfall_20_no_node_is_dropped_silently(rule: Rule):
     sizes = [1, 4, 2, 7, 3]
     trees = [plant(f"t{size}", [size / 7] * size, [None] + [0] * (size - 1)) for size in sizes]
     assert len(rule.credit([group(*trees)]).by_node) == sum(sizes)

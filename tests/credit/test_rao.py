@@ -1,4 +1,4 @@
-"""Recursive Agent Optimization: the paper's equations, by hand, and credit of children that ran in parallel."""
+"""Recursive Agent Optimization: the paper's equations by hand, and credit of children that ran in parallel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 
 import ramet
+from ramet.agent.options import TreeOptions
 from ramet.credit import Group, group_trees
 from ramet.credit.average import leave_one_out
-from ramet.credit.rao import Rao, depth_weights, local_rewards, num_below
+from ramet.credit.rao import Rao, depth_weights, local_rewards, num_descendants
 from ramet.errors import ConfigError
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.play import play
@@ -34,18 +35,18 @@ def six(values: list[float]) -> list[float]:
 # The paper's equations.
 
 
-def test_a_reward_is_own_success_plus_the_mean_of_the_children_s():
+def test_a_reward_is_own_success_plus_the_mean_success_of_the_children():
     assert local_rewards({0: 1.0, 1: 0.0, 2: 1.0}, {0: None, 1: 0, 2: 0}, bonus=0.4) == {0: 1.2, 1: 0.0, 2: 1.0}
     assert local_rewards({0: 1.0, 1: 1.0, 2: 0.0}, {0: None, 1: 0, 2: 0}, bonus=0.5) == {0: 1.25, 1: 1.0, 2: 0.0}
 
 
-def test_more_children_earn_no_more():
+def test_more_children_do_not_earn_more():
     few = local_rewards({0: 0.0, 1: 1.0}, {0: None, 1: 0}, bonus=0.4)
     many = local_rewards(dict.fromkeys(range(6), 1.0) | {0: 0.0}, {0: None} | dict.fromkeys(range(1, 6), 0), bonus=0.4)
     assert few[0] == many[0] == 0.4
 
 
-def test_bonuses_do_not_pile_up_from_level_to_level():
+def test_bonuses_do_not_add_up_over_levels():
     chain = local_rewards({0: 0.0, 1: 0.0, 2: 1.0}, {0: None, 1: 0, 2: 1}, bonus=0.5)
     assert chain == {0: 0.0, 1: 0.5, 2: 1.0}
 
@@ -78,7 +79,7 @@ def test_every_number_of_a_small_group():
     assert six(column(credits, "weight")) == [1.25, 0.833333, 0.833333, 1.25, 0.833333]
 
 
-# The switches.
+# The settings.
 
 
 def test_without_a_bonus_children_do_not_enter_their_parent_s_reward():
@@ -102,25 +103,25 @@ def test_without_a_baseline_the_advantage_is_the_reward_even_in_a_group_of_one()
     assert column(credits, "advantage") == [1.0]
 
 
-def test_without_depth_weights_all_weigh_the_same():
+def test_without_depth_weights_all_weights_are_one():
     assert column(Rao(depth_weights=False).credit([FORKED]), "weight") == [1.0] * 5
 
 
-# What the equations promise.
+# Properties of the equations.
 
 
 @given(batches)
-def test_every_depth_has_the_same_total_weight_and_all_add_up_to_the_nodes(batch: list[Group]):
+def test_every_depth_has_the_same_total_weight_and_the_weights_sum_to_the_number_of_nodes(batch: list[Group]):
     credits = Rao().credit(batch)
     totals: Counter[int] = Counter()
-    spoken = 0
+    num_sampled = 0
     for one in batch:
         for tree in one.trees:
             for node in tree.nodes:
                 totals[node.depth] += credits[tree.id, node.index].weight  # pyright: ignore[reportArgumentType]
-                spoken += any(piece.sampled and piece.token_ids for piece in node.pieces)
-    assert sum(totals.values()) == pytest.approx(spoken)
-    assert list(totals.values()) == pytest.approx([spoken / len(totals)] * len(totals))
+                num_sampled += node.has_sampled
+    assert sum(totals.values()) == pytest.approx(num_sampled)
+    assert list(totals.values()) == pytest.approx([num_sampled / len(totals)] * len(totals))
 
 
 def test_weights_count_only_nodes_that_enter_the_update():
@@ -130,7 +131,7 @@ def test_weights_count_only_nodes_that_enter_the_update():
     assert column(credits, "weight") == [1.0, 0.0, 1.0, 1.0, 1.0]
 
 
-def test_a_child_that_never_spoke_still_counts_among_its_parent_s_children():
+def test_a_child_that_sampled_nothing_still_counts_among_its_parent_s_children():
     oak = plant("oak", [1.0, 0.0, 1.0], [None, 0, 0])
     oak.nodes[1].pieces = []
     assert Rao(bonus=0.4).credit([group(oak, plant("elm", [0.0]))])["oak", 0].reward == 1.2
@@ -180,7 +181,7 @@ def test_the_leave_one_out_baseline_leaves_the_gradient_unbiased_and_the_mean_sh
         (("wrong", 1.0), ("wrong", 1.0), 1.0),
     ],
 )
-def test_parallel_children_are_credited_by_id_whoever_ends_first(
+def test_parallel_children_are_credited_by_id_in_any_order_of_ending(
     first: tuple[str, float], second: tuple[str, float], reward: float
 ):
     def script(prompt: Prompt) -> str | ramet.Reply:
@@ -191,7 +192,7 @@ def test_parallel_children_are_credited_by_id_whoever_ends_first(
 
     task = Task(id="arithmetic:test/0", question="Compute 2*3+(4+5)", reference=15)
     engine = ramet.ScriptedEngine(script)
-    trees = [in_virtual_time(partial(play, Arithmetic(), task, engine=engine)) for _ in range(2)]
+    trees = [in_virtual_time(partial(play, Arithmetic(), task, TreeOptions(engine=engine))) for _ in range(2)]
     credits = Rao(bonus=0.4).credit(group_trees(trees))
     for tree in trees:
         assert credits[tree.id, 0].reward == pytest.approx(reward)
@@ -199,11 +200,11 @@ def test_parallel_children_are_credited_by_id_whoever_ends_first(
         assert credits[tree.id, 2].reward == (second[0] == "9")
 
 
-# Not in the paper: a price for clones, and comparing what was asked the same.
+# Not in the paper: a cost for clones, and a baseline of nodes with the same goal.
 
 
-def test_every_clone_below_a_node_costs_where_that_is_asked_for():
-    assert num_below({0: None, 1: 0, 2: 1, 3: 0}) == {0: 3, 1: 1, 2: 0, 3: 0}
+def test_every_clone_below_a_node_costs_its_price():
+    assert num_descendants({0: None, 1: 0, 2: 1, 3: 0}) == {0: 3, 1: 1, 2: 0, 3: 0}
     tree = plant("a", [1.0, 1.0, 0.0, 1.0], [None, 0, 1, 0])
     credits = Rao(clone_cost=0.1).credit([group(tree, plant("b", [0.0]))])
     assert six(column(credits, "reward")) == [0.7, 0.9, 0.0, 1.0, 0.0]
@@ -211,18 +212,22 @@ def test_every_clone_below_a_node_costs_where_that_is_asked_for():
     assert column(Rao(success="sparse", clone_cost=0.1).credit([group(tree, plant("b", [0.0]))]), "reward")[0] == 0.7
 
 
-def test_a_clone_is_compared_with_those_of_other_trees_that_were_asked_the_same():
+def test_a_clone_is_compared_with_clones_of_other_trees_that_had_the_same_goal():
     first = plant("a", [0.0, 1.0, 0.0], [None, 0, 0], goals=["all", "left", "right"])
     second = plant("b", [1.0, 0.5, 1.0], [None, 0, 0], goals=["all", " left\n", "else"])
     third = plant("c", [0.5, 0.0], [None, 0], goals=["all", "left"])
     credits = Rao(baseline="same_goal", depth_weights=False).credit([group(first, second, third)])
     assert six([credits["a", index].baseline for index in range(3)]) == [0.75, 0.25, 0.75]  # left: 0.5 and 0.0
-    assert six([credits["b", index].baseline for index in range(3)]) == [0.25, 0.5, 0.25]  # else: nobody, so the roots
+    assert six([credits["b", index].baseline for index in range(3)]) == [
+        0.25,
+        0.5,
+        0.25,
+    ]  # else: the roots
     assert six([credits["c", index].baseline for index in range(2)]) == [0.5, 0.75]
     assert credits["a", 1].advantage == 0.75
 
 
-def test_what_a_tree_did_itself_never_moves_its_own_baseline():
+def test_a_tree_never_affects_its_own_baseline():
     other = plant("b", [1.0, 0.5], [None, 0], goals=["all", "left"])
     for scores in ([1.0, 1.0, 0.0], [0.0, 0.0, 1.0]):
         twice = plant("a", scores, [None, 0, 0], goals=["all", "left", "left"])
@@ -240,7 +245,7 @@ def test_goals_of_other_groups_are_not_compared():
     assert credits["c", 1].baseline == 0.5
 
 
-@pytest.mark.parametrize("knob", ["bonus", "clone_cost"])
-def test_a_price_or_bonus_below_zero_is_told(knob: str):
-    with pytest.raises(ConfigError, match=f"rao.{knob} is a number from 0 up; got -1"):
-        Rao(**{knob: -1.0})  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("name", ["bonus", "clone_cost"])
+def test_a_cost_or_bonus_below_zero_is_refused(name: str):
+    with pytest.raises(ConfigError, match=f"rao.{name} must be 0 or more; got -1"):
+        Rao(**{name: -1.0})  # pyright: ignore[reportArgumentType]

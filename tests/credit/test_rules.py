@@ -1,4 +1,4 @@
-"""What holds for every rule: one credit a node, by id, or a clear word about what is wrong."""
+"""What holds for every rule: one credit per node, by id, or a clear error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.credit import RULES, Group, Rule, find, group_trees, load
+from ramet.credit import RULES, Group, Rule, group_trees, load_rule, rule_class
 from ramet.credit.average import leave_one_out, mean, scaled, spread
 from ramet.credit.broadcast import Broadcast
 from ramet.credit.rao import Rao
@@ -33,67 +33,67 @@ rules = st.sampled_from(
         Broadcast(baseline="leave_one_out", normalise=True),
     ]
 )
-every_rule = pytest.mark.parametrize("rule", [load(name) for name in RULES], ids=list(RULES))
+every_rule = pytest.mark.parametrize("rule", [load_rule(name) for name in RULES], ids=list(RULES))
 
 
-# Names and knobs.
+# Names and settings.
 
 
 def test_rules_are_found_by_name():
-    assert [find(name) for name in ("rao", "selfcest", "broadcast")] == [Rao, Selfcest, Broadcast]
-    assert load("rao", {"bonus": 0.4, "success": "dense"}) == Rao(bonus=0.4)
+    assert [rule_class(name) for name in ("rao", "selfcest", "broadcast")] == [Rao, Selfcest, Broadcast]
+    assert load_rule("rao", {"bonus": 0.4, "success": "dense"}) == Rao(bonus=0.4)
 
 
-def test_a_wrong_name_is_told_the_nearest():
+def test_an_unknown_rule_suggests_the_nearest():
     with pytest.raises(ConfigError, match=r"unknown credit rule 'roa': did you mean rao\?"):
-        find("roa")
-    with pytest.raises(ConfigError, match=r"\(accepted are rao, selfcest, broadcast\)"):
-        find("xyzzy")
+        rule_class("roa")
+    with pytest.raises(ConfigError, match=r"'xyzzy': accepted: rao, selfcest, broadcast"):
+        rule_class("xyzzy")
 
 
-def test_a_wrong_knob_is_told_the_nearest():
+def test_an_unknown_setting_suggests_the_nearest():
     with pytest.raises(ConfigError, match=r"'rao\.bonsu': did you mean rao\.bonus"):
-        load("rao", {"bonsu": 0.4})
+        load_rule("rao", {"bonsu": 0.4})
     with pytest.raises(ConfigError, match=r"rao\.baseline: input should be"):
-        load("rao", {"baseline": "loo"})
+        load_rule("rao", {"baseline": "loo"})
 
 
 @pytest.mark.parametrize(
-    ("name", "knobs", "message"),
+    ("name", "settings", "message"),
     [
-        ("rao", {"bonus": -0.1}, r"rao\.bonus is a number from 0 up"),
-        ("rao", {"bonus": math.nan}, r"rao\.bonus is a number from 0 up"),
-        ("rao", {"bonus": math.inf}, r"rao\.bonus is a number from 0 up"),
-        ("selfcest", {"epsilon": math.inf}, r"selfcest\.epsilon is a number from 0 up"),
+        ("rao", {"bonus": -0.1}, r"rao\.bonus must be 0 or more"),
+        ("rao", {"bonus": math.nan}, r"rao\.bonus must be 0 or more"),
+        ("rao", {"bonus": math.inf}, r"rao\.bonus must be 0 or more"),
+        ("selfcest", {"epsilon": math.inf}, r"selfcest\.epsilon must be 0 or more"),
         ("rao", {"bonus": 0.4, "success": "sparse"}, "rao.bonus needs rao.success = dense"),
-        ("selfcest", {"repair_cost": -1}, r"selfcest\.repair_cost is a number from 0 up"),
-        ("selfcest", {"floor": math.nan}, r"selfcest\.floor"),
+        ("selfcest", {"repair_cost": -1}, r"selfcest\.repair_cost must be 0 or more"),
+        ("selfcest", {"floor": math.nan}, r"selfcest\.floor must be finite"),
         ("selfcest", {"root_scale": 0}, "above 0"),
-        ("broadcast", {"epsilon": math.inf}, r"broadcast\.epsilon is a number from 0 up"),
+        ("broadcast", {"epsilon": math.inf}, r"broadcast\.epsilon must be 0 or more"),
     ],
 )
-def test_knobs_that_make_no_sense_are_refused(name: str, knobs: dict[str, float], message: str):
+def test_invalid_settings_are_refused(name: str, settings: dict[str, float], message: str):
     with pytest.raises(ConfigError, match=message):
-        load(name, knobs)
+        load_rule(name, settings)
 
 
 # Averages.
 
 
-def test_averages_of_equal_numbers_are_that_number_exactly():
+def test_averages_of_equal_numbers_are_exactly_that_number():
     assert sum([0.1] * 3) / 3 != 0.1
     assert mean([0.1] * 3) == 0.1
     assert leave_one_out([0.1] * 4) == [0.1] * 4
     assert spread([0.1] * 4) == 0.0
 
 
-def test_a_standard_deviation_divides_by_one_less():
+def test_a_standard_deviation_has_the_divisor_n_minus_one():
     assert spread([1.0, 0.0, 0.0, 0.0]) == 0.5
     assert scaled(0.75, 0.5, epsilon=0.0) == 1.5
     assert scaled(0.0, 0.0, epsilon=0.0) == 0.0
 
 
-# One credit a node, whatever the order.
+# One credit per node, in any order.
 
 
 @given(batches, rules)
@@ -107,7 +107,7 @@ def test_every_node_has_one_finite_credit(batch: list[Group], rule: Rule):
 
 
 @given(batches, rules, st.randoms(use_true_random=False))
-def test_order_of_groups_trees_and_nodes_changes_no_number(batch: list[Group], rule: Rule, dice: random.Random):
+def test_the_order_of_groups_trees_and_nodes_changes_no_number(batch: list[Group], rule: Rule, dice: random.Random):
     before = rule.credit(batch)
     shuffled: list[Group] = []
     for one in dice.sample(batch, len(batch)):
@@ -126,7 +126,7 @@ def test_crediting_changes_no_tree(batch: list[Group], rule: Rule):
 
 
 @every_rule
-def test_an_empty_batch_is_an_empty_answer(rule: Rule):
+def test_an_empty_batch_gives_no_credits(rule: Rule):
     credits = rule.credit([])
     assert not credits.by_node
     assert credits.summary.reward is None
@@ -135,7 +135,7 @@ def test_an_empty_batch_is_an_empty_answer(rule: Rule):
 # Groups.
 
 
-def test_trees_are_grouped_by_their_task_and_by_a_finer_key_where_given():
+def test_trees_are_grouped_by_task_or_by_a_given_key():
     trees = [plant(name, [1.0], task=task) for name, task in [("a", "x"), ("b", "y"), ("c", "x")]]
     assert [(one.key, [tree.id for tree in one.trees]) for one in group_trees(trees)] == [
         ("x", ["a", "c"]),
@@ -146,21 +146,21 @@ def test_trees_are_grouped_by_their_task_and_by_a_finer_key_where_given():
 
 
 @every_rule
-def test_a_group_of_one_is_refused_by_name(rule: Rule):
-    with pytest.raises(TrainError, match=r"group sums/1: 1 tree\(s\), where 2 or more are needed"):
+def test_a_group_of_one_is_refused(rule: Rule):
+    with pytest.raises(TrainError, match=r"group sums/1 has 1 tree\(s\), where 2 or more are needed"):
         rule.credit([singles(1.0)])
 
 
 @every_rule
 def test_a_group_without_trees_is_refused(rule: Rule):
-    with pytest.raises(TrainError, match=r"group none: 0 tree\(s\)"):
+    with pytest.raises(TrainError, match=r"group none has 0 tree\(s\)"):
         rule.credit([Group(key="none", trees=())])
 
 
 @every_rule
 def test_a_group_that_mixes_tasks_is_refused(rule: Rule):
     mixed = Group(key="g", trees=(plant("a", [1.0], task="x"), plant("b", [0.0], task="y")))
-    with pytest.raises(TrainError, match=r"group g: it mixes 2 tasks \(x, y\)"):
+    with pytest.raises(TrainError, match=r"group g mixes 2 tasks \(x, y\)"):
         rule.credit([mixed])
 
 
@@ -172,7 +172,7 @@ def test_two_questions_under_one_task_id_are_two_tasks(rule: Rule):
 
 
 @every_rule
-def test_a_group_where_all_are_equal_teaches_nothing_and_is_counted(rule: Rule):
+def test_a_group_with_equal_rewards_has_no_signal_and_is_listed_as_flat(rule: Rule):
     credits = rule.credit([singles(0.1, 0.1, 0.1), singles(1.0, 0.0, task="sums/2")])
     assert column(credits, "advantage")[:3] == [0.0, 0.0, 0.0]
     assert any(column(credits, "advantage")[3:])
@@ -185,20 +185,20 @@ def test_the_summary_has_the_mean_reward_of_the_roots():
     assert Rao().credit([singles(1.0, 0.0, 0.5)]).summary.reward == 0.5
 
 
-def test_a_tree_s_advantages_and_weights_are_had_by_node_index():
+def test_advantages_and_weights_of_a_tree_are_keyed_by_node_index():
     oak = plant("oak", [1.0, 0.0], [None, 0])
     credits = Rao().credit([group(oak, plant("elm", [0.0, 0.0], [None, 0]))])
     assert credits.of(oak) == {0: (1.0, 1.0), 1: (0.0, 1.0)}
 
 
-# What is wrong is named.
+# Errors name the tree and the node.
 
 
 @every_rule
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_a_score_that_is_not_finite_is_named_with_its_tree_and_node(rule: Rule, score: float):
     bad = plant("oak", [1.0, score], [None, 0])
-    with pytest.raises(TrainError, match=rf"tree oak, node 1: its score is {score}"):
+    with pytest.raises(TrainError, match=rf"tree oak, node 1: score is {score}"):
         rule.credit([group(plant("elm", [1.0]), bad)])
 
 
@@ -208,7 +208,7 @@ def test_a_root_without_a_verdict_is_named(rule: Rule):
         rule.credit([group(plant("elm", [1.0]), plant("oak", [None]))])
 
 
-def test_a_child_without_a_verdict_is_named_by_the_rule_that_needs_it_and_no_other():
+def test_a_child_without_a_verdict_is_refused_only_by_the_rule_that_needs_it():
     batch = [group(plant("elm", [1.0]), plant("oak", [0.0, None], [None, 0]))]
     with pytest.raises(TrainError, match=r"tree oak, node 1: no verdict, and rao needs one at every node"):
         Rao().credit(batch)
@@ -218,13 +218,13 @@ def test_a_child_without_a_verdict_is_named_by_the_rule_that_needs_it_and_no_oth
 
 def test_a_number_that_overflows_is_named():
     huge = [group(plant("elm", [0.0]), plant("oak", [1e308, 1e308], [None, 0]))]
-    with pytest.raises(TrainError, match="tree oak, node 0: its reward is inf"):
+    with pytest.raises(TrainError, match="tree oak, node 0: reward is inf"):
         Rao(bonus=10.0).credit(huge)
 
 
 @every_rule
-def test_a_tree_that_is_there_twice_is_refused(rule: Rule):
-    with pytest.raises(TrainError, match="tree oak is there twice"):
+def test_a_tree_that_appears_twice_is_refused(rule: Rule):
+    with pytest.raises(TrainError, match="tree oak appears twice"):
         rule.credit([group(plant("oak", [1.0]), plant("oak", [0.0]))])
 
 
@@ -232,13 +232,13 @@ def test_a_tree_that_is_there_twice_is_refused(rule: Rule):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tree: tree.nodes.clear(), "tree oak: node 0, and no other, is without a parent"),
+        (lambda tree: tree.nodes.clear(), "tree oak: exactly one node, node 0, must have no parent"),
         (lambda tree: tree.nodes.pop(1), "not numbered 0 to 1"),
         (lambda tree: setattr(tree.nodes[2], "index", 1), "not numbered 0 to 2"),
-        (lambda tree: setattr(tree.nodes[2], "parent", None), "node 0, and no other"),
-        (lambda tree: setattr(tree.nodes[2], "parent", 7), r"node 2: its parent 7 is not a node that was there"),
-        (lambda tree: setattr(tree.nodes[1], "parent", 2), r"node 1: its parent 2 is not a node that was there"),
-        (lambda tree: setattr(tree.nodes[2], "depth", 2), r"node 2: it is at depth 2"),
+        (lambda tree: setattr(tree.nodes[2], "parent", None), "exactly one node, node 0"),
+        (lambda tree: setattr(tree.nodes[2], "parent", 7), r"node 2: parent 7 is not an earlier node"),
+        (lambda tree: setattr(tree.nodes[1], "parent", 2), r"node 1: parent 2 is not an earlier node"),
+        (lambda tree: setattr(tree.nodes[2], "depth", 2), r"node 2: depth 2 is not one more"),
     ],
 )
 def test_a_tree_whose_links_are_broken_is_refused(rule: Rule, change: object, message: str):
@@ -248,11 +248,11 @@ def test_a_tree_whose_links_are_broken_is_refused(rule: Rule, change: object, me
         rule.credit([group(plant("elm", [1.0]), broken)])
 
 
-# Nodes that never spoke.
+# Nodes that sampled nothing.
 
 
 @every_rule
-def test_a_node_that_was_cancelled_before_its_first_word_has_no_weight(rule: Rule):
+def test_a_node_cancelled_before_its_first_token_has_no_weight(rule: Rule):
     oak = plant("oak", [1.0, 0.0, 1.0], [None, 0, 0])
     oak.nodes[1].pieces = [Piece(sampled=False, text="a prompt")]
     credits = rule.credit([group(oak, plant("elm", [0.0]))])
@@ -260,7 +260,7 @@ def test_a_node_that_was_cancelled_before_its_first_word_has_no_weight(rule: Rul
     assert credits["oak", 2].weight > 0.0
 
 
-def test_turns_that_name_their_children_are_believed():
+def test_a_tree_with_all_the_children_its_turns_name_is_accepted():
     oak = plant("oak", [1.0, 0.0], [None, 0])
     oak.nodes[0].turns = [Turn(tokens=2, finish="stop", started_s=0.0, sampled_s=0.0, children=[1])]
     assert Rao().credit([group(oak, plant("elm", [0.0]))]).summary.nodes == 3

@@ -9,22 +9,22 @@ import anyio
 import pytest
 
 import ramet
-from ramet.credit.protocol import marks_answer, num_calls, num_repairs
-from ramet.credit.selfcest import Selfcest, expected, length_cost, ratio
+from ramet.credit.adherence import marks_answer, num_calls, num_repairs
+from ramet.credit.selfcest import Selfcest, length_cost, other_trees_reward, ratio
 from ramet.types import Prompt, Refusal, Stop, Turn
 from tests.agent.scripts import call, delegate
 from tests.credit.trees import column, group, plant, singles
 
 MATHS = Selfcest(clone_share=0.4, call_cost=0.0, length_cap=0.5, floor=0.0)
 RATIO = Selfcest(clone_weight="ratio")
-LOW = plant("low", [0.0])  # somebody to be compared with
+LOW = plant("low", [0.0])  # to compare with
 
 
 def six(values: list[float]) -> list[float]:
     return [round(value, 6) for value in values]
 
 
-# What tokens, calls and repairs cost.
+# The cost of tokens, calls and repairs.
 
 
 @pytest.mark.parametrize(
@@ -40,24 +40,24 @@ def six(values: list[float]) -> list[float]:
         (4096, 0.300000, 0.199818),
     ],
 )
-def test_length_costs_more_and_more_up_to_a_limit(tokens: int, root: float, clone: float):
+def test_the_cost_of_length_rises_to_a_limit(tokens: int, root: float, clone: float):
     assert round(length_cost(tokens, free=512, scale=256.0, most=0.3), 6) == root
     assert round(length_cost(tokens, free=512, scale=512.0, most=0.2), 6) == clone
-    lone = Selfcest(normalise=False).credit([group(plant("a", [1.0], tokens=[tokens]), LOW)])
-    assert round(lone["a", 0].reward, 6) == round(1 - root, 6)
+    root_only = Selfcest(normalise=False).credit([group(plant("a", [1.0], tokens=[tokens]), LOW)])
+    assert round(root_only["a", 0].reward, 6) == round(1 - root, 6)
     both = Selfcest(normalise=False).credit([group(plant("a", [1.0, 1.0], [None, 0], tokens=[1, tokens]), LOW)])
     assert round(both["a", 0].reward, 6) == round(1 - clone, 6)
 
 
-def test_only_the_longest_clone_costs_at_whatever_depth():
+def test_only_the_longest_clone_costs_at_any_depth():
     long_leaf = plant("a", [1.0] * 4, [None, 0, 0, 2], tokens=[100, 700, 640, 1024])
     assert round(Selfcest().credit([group(long_leaf, LOW)])["a", 0].reward, 6) == round(1 - 0.126424, 6)
 
 
-def test_every_clone_costs_at_whatever_depth_where_that_is_asked_for():
+def test_every_clone_costs_its_price_at_any_depth():
     tree = plant("a", [1.0] * 4, [None, 0, 0, 2])
-    dear = Selfcest(clone_cost=0.05, normalise=False).credit([group(tree, LOW)])
-    assert round(dear["a", 0].reward, 6) == 0.85
+    priced = Selfcest(clone_cost=0.05, normalise=False).credit([group(tree, LOW)])
+    assert round(priced["a", 0].reward, 6) == 0.85
     assert Selfcest().credit([group(tree, LOW)])["a", 0].reward == 1.0
 
 
@@ -74,12 +74,12 @@ def test_all_costs_together():
     assert six(column(credits, "reward")) == [0.505535, 0.555535, 0.555535, 0.0]
 
 
-def test_a_wrong_and_wasteful_tree_goes_below_zero():
+def test_the_reward_of_a_wrong_and_long_tree_is_below_zero():
     tree = plant("a", [0.0], tokens=[640], repairs=2)
     assert round(Selfcest().credit([group(tree, LOW)])["a", 0].reward, 6) == -0.218041
 
 
-def test_mathematics_caps_the_length_and_has_a_floor():
+def test_the_settings_for_mathematics_cap_the_length_cost_and_have_a_floor():
     tree = plant("a", [1.0, 1.0], [None, 0], tokens=[4096, 4096], words=[delegate("x") * 9, "Answer: 1"])
     wrong = plant("b", [0.0, 0.0], [None, 0], tokens=[640, 10])
     credits = MATHS.credit([group(tree, wrong)])
@@ -110,14 +110,14 @@ def test_without_normalising_the_advantage_is_the_difference():
     assert column(credits, "advantage") == [0.75, -0.25, -0.25, -0.25]
 
 
-def test_clones_never_enter_the_group_s_mean():
+def test_clones_are_not_part_of_the_group_mean():
     alone = Selfcest().credit([singles(1.0, 0.0)])
     many = plant("a", [1.0] * 6, [None, 0, 0, 0, 0, 0])
     assert Selfcest().credit([group(many, LOW)])["a", 0] == alone["sums/1:s0", 0]
 
 
 def test_a_group_of_one_may_take_its_reward_as_its_advantage():
-    rule = Selfcest(lone="reward", epsilon=0.0)
+    rule = Selfcest(group_of_one="reward", epsilon=0.0)
     credits = rule.credit([group(plant("a", [0.5, 1.0], [None, 0]))])
     assert column(credits, "advantage") == [0.5, 0.5]
     assert column(credits, "baseline") == [0.0, 0.0]
@@ -144,7 +144,7 @@ def test_a_long_clone_that_marks_no_answer_is_gated(rule: Selfcest, words: str, 
     assert credits["a", 1].advantage == (credits["a", 0].advantage if well_formed else 0.0)
 
 
-def test_the_gate_closes_for_praise_and_for_blame():
+def test_the_gate_applies_to_positive_and_negative_advantages():
     silent = ["Answer: 1", "hm"]
     good = plant("a", [1.0, 1.0], [None, 0], tokens=[10, 500], words=silent)
     bad = plant("b", [0.0, 1.0], [None, 0], tokens=[10, 500], words=silent)
@@ -190,7 +190,7 @@ def test_a_ratio_is_bounded_and_a_zero_counts_as_a_tiny_positive_number():
     assert ratio(-0.3, -0.3, bound=1.5) == 1.0
 
 
-def test_the_gate_can_be_left_open():
+def test_the_gate_can_be_switched_off():
     tree = plant("a", [1.0, 1.0], [None, 0], tokens=[10, 500], words=["Answer: 1", "hm"])
     credits = Selfcest(clone_weight="one").credit([group(tree, LOW)])
     assert credits["a", 1].advantage == credits["a", 0].advantage
@@ -204,7 +204,7 @@ def test_clones_of_clones_get_the_advantage_of_the_root_above_them():
 # Baselines for clones.
 
 
-def test_a_difference_reward_compares_with_trees_that_did_without_the_clone():
+def test_a_difference_reward_compares_with_trees_without_the_clone():
     with_two = plant("a", [1.0, 1.0, 1.0], [None, 0, 0])
     with_one = plant("b", [0.2, 1.0], [None, 0])
     rule = Selfcest(baseline="difference", normalise=False)
@@ -213,32 +213,32 @@ def test_a_difference_reward_compares_with_trees_that_did_without_the_clone():
     assert six(column(credits, "advantage")) == [0.4, 0.4, 0.6, -0.4, -0.4, 0.0]
 
 
-def test_a_counterfactual_baseline_compares_with_other_draws_in_the_same_place():
+def test_a_counterfactual_baseline_compares_with_other_samples_at_the_same_path():
     with_two = plant("a", [1.0, 1.0, 1.0], [None, 0, 0])
     with_one = plant("b", [0.2, 1.0], [None, 0])
     rule = Selfcest(baseline="counterfactual", normalise=False)
     credits = rule.credit([group(with_two, with_one, plant("c", [0.6]))])
-    assert six(column(credits, "baseline")) == [0.6, 0.2, 0.4, 0.6, 1.0, 0.6]  # nobody else had a second clone
+    assert six(column(credits, "baseline")) == [0.6, 0.2, 0.4, 0.6, 1.0, 0.6]  # no other tree had a second clone
     assert six(column(credits, "advantage")) == [0.4, 0.8, 0.6, -0.4, -0.8, 0.0]
 
 
 @pytest.mark.parametrize("baseline", ["difference", "counterfactual"])
-def test_in_a_group_of_two_the_other_tree_is_the_baseline_and_alone_there_is_none(baseline: str):
-    rule = Selfcest(baseline=baseline, normalise=False, lone="reward")  # pyright: ignore[reportArgumentType]
+def test_in_a_group_of_two_the_other_tree_is_the_baseline_and_a_group_of_one_has_none(baseline: str):
+    rule = Selfcest(baseline=baseline, normalise=False, group_of_one="reward")  # pyright: ignore[reportArgumentType]
     forked = plant("a", [0.7, 1.0], [None, 0])
     assert rule.credit([group(forked, plant("b", [0.2]))])["a", 1].baseline == 0.2
     assert rule.credit([group(forked)])["a", 1].baseline == 0.0
 
 
-def test_where_no_tree_is_alike_all_others_stand_in():
-    assert expected(0, [1.0, 0.0, 0.6], [True, True, False], wanted=False) == 0.6
-    assert expected(0, [1.0, 0.0, 0.6], [True, True, False], wanted=True) == 0.0
-    assert expected(0, [1.0, 0.0, 0.6], [True, True, True], wanted=False) == 0.3
+def test_without_a_matching_tree_the_baseline_is_the_mean_of_all_others():
+    assert other_trees_reward(0, [1.0, 0.0, 0.6], [True, True, False], with_clone=False) == 0.6
+    assert other_trees_reward(0, [1.0, 0.0, 0.6], [True, True, False], with_clone=True) == 0.0
+    assert other_trees_reward(0, [1.0, 0.0, 0.6], [True, True, True], with_clone=False) == 0.3
 
 
 @pytest.mark.parametrize(("baseline", "shrinks"), [("difference", 1.0), ("counterfactual", 1.0), ("group", 2 / 3)])
 def test_baselines_for_clones_leave_their_gradient_unbiased(baseline: str, shrinks: float):
-    """All of three trees: a root delegates with chance q, its clone is right with chance p; alone it gets 0.4."""
+    """All outcomes of three trees: a root delegates with chance q, its clone is right with chance p; else 0.4."""
     q, p = 0.6, 0.3
     chances = {"none": 1 - q, "wrong": q * (1 - p), "right": q * p}
     rule = Selfcest(baseline=baseline, normalise=False)  # pyright: ignore[reportArgumentType]
@@ -256,18 +256,18 @@ def test_baselines_for_clones_leave_their_gradient_unbiased(baseline: str, shrin
     assert total == pytest.approx(q * p * (1 - p) * shrinks)
 
 
-# Reading the protocol.
+# Adherence to the dialect.
 
 
-def test_calls_for_clones_are_counted_and_other_calls_are_not():
-    said = delegate("x") + call("craft", item="a") + delegate("y", "z")
-    tree = plant("a", [1.0], words=[said])
+def test_only_calls_for_clones_are_counted():
+    text = delegate("x") + call("craft", item="a") + delegate("y", "z")
+    tree = plant("a", [1.0], words=[text])
     assert num_calls(tree, tree.root) == 2
     broken = plant("b", [1.0], words=["<tool_call>{'name': 'delegate', 'arguments': {'goals': ['x'"])
     assert num_calls(broken, broken.root) == 1
 
 
-def test_in_code_every_turn_that_asks_for_clones_is_a_call_and_ending_by_oneself_marks_the_answer():
+def test_in_python_every_turn_with_a_request_is_a_call_and_ending_with_an_answer_marks_it():
     tree = plant("a", [1.0], words=["finish(2)"], dialect="python")
     refused = [Refusal(goal="x", reason="no clones left")]
     for children, refusals in ([1, 2], []), ([], refused), ([], []):
@@ -298,7 +298,7 @@ def test_calls_and_repairs_of_a_tree_that_really_ran():
         ("python", ["<python>\nwhat is this\n</python>", "<python>\nfinish(4)\n</python>"]),
     ],
 )
-def test_where_no_call_is_ever_mended_a_wrong_turn_is_a_fault_and_costs_no_repair(dialect: str, turns: list[str]):
+def test_in_dialects_without_repairs_an_invalid_turn_is_a_fault_and_costs_nothing(dialect: str, turns: list[str]):
     def script(prompt: Prompt) -> str:
         return turns[-1] if prompt.depth else turns[prompt.turn]
 

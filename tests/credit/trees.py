@@ -1,4 +1,4 @@
-"""Finished trees, written down as numbers."""
+"""Finished trees made of numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plant(
     repairs: int = 0,
     dialect: str = "tools",
 ) -> Tree:
-    """A tree with these scores and parents; `words` is what each node said, `repairs` the root's mended calls."""
+    """A tree with these scores and parents; `words` is the text of each node, `repairs` the root's repaired calls."""
     tree = Tree(id=name, task=Task(question="1+1", id=task), budget=Budget(), dialect=dialect)
     for index, (score, parent) in enumerate(zip(scores, parents, strict=True)):
         above = None if parent is None else tree.nodes[parent]
@@ -33,7 +33,7 @@ def plant(
             parent=parent,
             depth=0 if above is None else above.depth + 1,
             path=() if above is None else (*above.path, ordinal),
-            goal=goals[index] if goals else "the same goal for everybody",
+            goal=goals[index] if goals else "the same goal for all",
             grant=100,
             stop=Stop.ANSWERED,
             verdict=None if score is None else Verdict(score=score, how="exact"),
@@ -52,7 +52,7 @@ def group(*trees: Tree) -> Group:
 
 
 def singles(*scores: float, task: str = "sums/1") -> Group:
-    """A group of trees that are a root and nothing else: s0, s1, ..."""
+    """A group of trees that have only a root: s0, s1, ..."""
     return group(*(plant(f"{task}:s{i}", [score], task=task) for i, score in enumerate(scores)))
 
 
@@ -83,5 +83,5 @@ def _batch(drawn: Sequence[Sequence[tuple[list[tuple[int, float, int, str]], int
     ]
 
 
-# One to three groups of two to four trees of any shape, any scores, any lengths.
+# One to three groups of two to four trees of any shape, scores and lengths.
 batches = st.lists(st.lists(a_tree, min_size=2, max_size=4), min_size=1, max_size=3).map(_batch)

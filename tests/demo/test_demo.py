@@ -1,4 +1,4 @@
-"""The demo: what it claims is computed from records, and it goes on where it stopped."""
+"""The demo: its claims are computed from records, and it can be resumed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ramet.demo.demo import demo
-from ramet.demo.effects import Measured, effects_of, effects_text
+from ramet.demo.effects import Measured, effects_text, measure_effects
 from ramet.errors import ConfigError
 from ramet.evaluate.record import Record
 from ramet.store import RunDir
@@ -52,7 +52,7 @@ def record(
 
 
 def model(*, blind: bool, good: bool, critical: int = 40) -> list[Record]:
-    """Forty small and forty large tasks, and twenty that are beyond training, alone and with clones."""
+    """Forty small tasks, forty large ones, and twenty beyond the training range, alone and with clones."""
     small = [record(task, size=4, delegated=blind and task % 2 == 0) for task in range(40)]
     large = [
         record(task, size=24, delegated=not blind or task % 2 == 0, score=float(good or task % 2), critical=critical)
@@ -67,72 +67,74 @@ def wide(*, critical: int = 60) -> list[Record]:
     return [record(task, size=24, method="single", critical=critical) for task in range(40, 80)]
 
 
-def held(measured: Measured) -> list[bool]:
-    return [effect.holds for effect in effects_of(measured)]
+def holds(measured: Measured) -> list[bool]:
+    return [effect.holds for effect in measure_effects(measured)]
 
 
-def test_a_model_that_has_learnt_when_to_delegate_shows_all_four_effects():
+def test_a_model_that_learnt_when_to_delegate_shows_all_four_effects():
     measured = Measured(before=model(blind=True, good=False), after=model(blind=False, good=True), wide=wide())
-    assert held(measured) == [True, True, True, True]
-    text = " ".join(str(effects_text(effects_of(measured))).split())
+    assert holds(measured) == [True, True, True, True]
+    text = " ".join(str(effects_text(measure_effects(measured))).split())
     assert "delegated, up to 4 codes 50% [35, 65] before, 0% [0, 9] after" in text
     assert "delegated, 16 codes and more 50% [35, 65] before, 100% [91, 100] after" in text
     assert "by number of codes, before 4: 50%, 24: 50%" in text
     assert "by number of codes, after 4: 0%, 24: 100%" in text
     assert "75% [65, 83] before, 100% [95, 100] after" in text  # 60 of 80
     assert "+25 points" in text
-    assert "64 codes, trained on 32 at most" in text
+    assert "64 codes, trained on at most 32" in text
 
 
-def test_a_model_that_has_learnt_nothing_shows_none_of_them():
+def test_a_model_that_learnt_nothing_shows_none_of_them():
     same = model(blind=True, good=False)
-    assert held(Measured(before=same, after=same, wide=wide(critical=30))) == [False, False, False, False]
+    assert holds(Measured(before=same, after=same, wide=wide(critical=30))) == [False, False, False, False]
 
 
-def test_less_waiting_does_not_count_where_fewer_are_right():
+def test_a_shorter_critical_path_does_not_count_at_lower_accuracy():
     measured = Measured(before=model(blind=True, good=False), after=model(blind=False, good=False), wide=wide())
-    assert held(measured)[3] is False
+    assert holds(measured)[3] is False
 
 
-def test_fewer_tokens_do_not_count_where_hardly_anything_is_right():
+def test_fewer_tokens_do_not_count_at_low_accuracy():
     before = [record(task, size=24, score=0.0, generated=100, beyond=False) for task in range(40)]
     after = [record(task, size=24, score=0.0, generated=10, beyond=False) for task in range(40)]
     nothing = [record(task, size=4, score=0.0) for task in range(40, 80)]
     alone = [record(task, size=24, method="single") for task in range(40)]
     far = [record(task, size=64, score=0.0, beyond=True, method=how) for task in (1, 2) for how in ("single", "clones")]
     measured = Measured(before=[*before, *nothing, *far], after=[*after, *nothing, *far], wide=alone)
-    assert held(measured)[1] is False
+    assert holds(measured)[1] is False
 
 
-def test_the_demo_trains_measures_and_is_only_read_the_second_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    demo(tmp_path, words=TINY, number=20)
+def test_a_finished_demo_is_only_read_the_second_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    demo(tmp_path, words=TINY, num_tasks=20)
     first = capsys.readouterr().out
     assert (tmp_path / "demo" / "report" / "index.html").is_file()
     assert first.count("holds") + first.count("does not hold") >= 4
-    demo(tmp_path, words=TINY, number=20)
+    demo(tmp_path, words=TINY, num_tasks=20)
     again = capsys.readouterr().out
-    assert "is there already" in again
-    assert again.split("3. What came of it")[1] == first.split("3. What came of it")[1]
+    assert "is already trained" in again
+    assert again.split("3. Results")[1] == first.split("3. Results")[1]
 
 
-def test_the_demo_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    demo(tmp_path / "whole", words=TINY, number=20)
-    whole = capsys.readouterr().out.split("3. What came of it")[1].replace(str(tmp_path / "whole"), "")
-    demo(tmp_path / "cut", words=TINY, number=20)
+def test_an_interrupted_demo_is_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    demo(tmp_path / "whole", words=TINY, num_tasks=20)
+    whole = capsys.readouterr().out.split("3. Results")[1].replace(str(tmp_path / "whole"), "")
+    demo(tmp_path / "cut", words=TINY, num_tasks=20)
     capsys.readouterr()
     run = RunDir.open(tmp_path / "cut" / "demo")
     lines = (run.path / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run.path / "metrics.jsonl").write_text(lines[0])  # as if it had been killed in its second step
+    (run.path / "metrics.jsonl").write_text(lines[0])  # as if it had been killed during its second step
     for name in ("before", "after", "wide", "report"):
         (run.path / name).rename(tmp_path / name)
     for newest in sorted((run.path / "checkpoints").iterdir())[-1:]:
         newest.rename(tmp_path / "newest")
-    demo(tmp_path / "cut", words=TINY, number=20)
+    demo(tmp_path / "cut", words=TINY, num_tasks=20)
     assert len(run.metrics()) == 2
-    assert capsys.readouterr().out.split("3. What came of it")[1].replace(str(tmp_path / "cut"), "") == whole
+    assert capsys.readouterr().out.split("3. Results")[1].replace(str(tmp_path / "cut"), "") == whole
 
 
-def test_a_demo_with_other_settings_does_not_touch_what_is_there(tmp_path: Path):
-    demo(tmp_path, words=TINY, number=20)
-    with pytest.raises(ConfigError, match="was made with other settings: remove it, or give --runs another folder"):
-        demo(tmp_path, words=("steps=3", *TINY[1:]), number=20)
+def test_a_demo_with_other_settings_is_refused(tmp_path: Path):
+    demo(tmp_path, words=TINY, num_tasks=20)
+    with pytest.raises(
+        ConfigError, match="was made with other settings: remove it, or give another folder with --runs"
+    ):
+        demo(tmp_path, words=("steps=3", *TINY[1:]), num_tasks=20)

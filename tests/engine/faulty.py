@@ -22,7 +22,7 @@ from anyio.abc import SocketAttribute, SocketStream
 
 
 class Fault(Enum):
-    """How a connection ends that should not."""
+    """How a connection breaks."""
 
     RESET = auto()
     CLOSED = auto()
@@ -32,39 +32,41 @@ RESET, CLOSED = Fault.RESET, Fault.CLOSED
 HANG = math.inf
 GONE = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
-# Bytes to send, seconds to wait, something to wait for, or the end of the connection.
+# Bytes to send, seconds to wait, a condition to wait for, or the end of the connection.
 Step = bytes | float | Callable[[], bool] | Fault
 Event = Mapping[str, Any]
 
 
 async def until(ready: Callable[[], bool]) -> None:
-    """Wait for something that is about to happen."""
-    for _ in range(4000):
-        if ready():
-            return
-        await anyio.sleep(0.005)
-    raise TimeoutError("it did not happen")
+    """Wait for a condition."""
+    with anyio.fail_after(60):
+        while not ready():  # noqa: ASYNC110 (conditions are plain functions)
+            await anyio.sleep(0.005)
 
 
-# Answers.
+# Responses.
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one request gets, step by step."""
+    """The response to one request, step by step."""
 
     steps: tuple[Step, ...]
 
+    @property
+    def hangs(self) -> bool:
+        return HANG in self.steps
+
 
 def breaks(*steps: Step) -> Answer:
-    """No answer at all: `breaks(RESET)`, `breaks(HANG)`."""
+    """No response at all: `breaks(RESET)`, `breaks(HANG)`."""
     return Answer(steps)
 
 
 def whole(
     body: object, *, status: int = 200, headers: Mapping[str, str] | None = None, missing: int = 0, kind: str = "json"
 ) -> Answer:
-    """An answer in one piece: a text as it is, anything else as JSON. `missing` bytes at its end never come."""
+    """A response in one piece: a string unchanged, anything else as JSON. The last `missing` bytes are never sent."""
     data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
     sent = {"Content-Type": f"application/{kind}", "Content-Length": str(len(data)), **(headers or {})}
     steps = (_head(status, sent), data[: len(data) - missing])
@@ -72,7 +74,7 @@ def whole(
 
 
 def stream(*steps: Event | str | Step, done: bool = True) -> Answer:
-    """Server-sent events: an object is sent as JSON, a text as it is. `done` ends them with `[DONE]`."""
+    """Server-sent events: a mapping is sent as JSON, a string unchanged. `done` ends them with `[DONE]`."""
     head = _head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
     data = [_chunk(step) if isinstance(step, (Mapping, str)) else step for step in steps]
     end = (_chunk("[DONE]") if done else b"") + b"0\r\n\r\n"
@@ -80,7 +82,7 @@ def stream(*steps: Event | str | Step, done: bool = True) -> Answer:
 
 
 def says(text: str, *, finish: str = "stop", tokens: int | None = None) -> Answer:
-    """A chat answer as it should be, a word a time. `tokens`: as many as words, unless told."""
+    """A correct chat response, one word per event. `tokens` defaults to the number of words."""
     words = text.split(" ")
     pieces = [words[0], *(f" {word}" for word in words[1:])]
     return stream(*map(chat, pieces), chat("", finish=finish), usage(len(pieces) if tokens is None else tokens))
@@ -96,7 +98,7 @@ def _chunk(event: Event | str) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-# Events, in the shapes servers use.
+# Events, in the formats that servers use.
 
 
 def chat(text: str, *, finish: str | None = None) -> Event:
@@ -104,14 +106,14 @@ def chat(text: str, *, finish: str | None = None) -> Event:
 
 
 def vllm(text: str, ids: Sequence[int], *, finish: str | None = None) -> Event:
-    """`/completions` of vLLM with return_token_ids; several tokens may come at once."""
+    """`/completions` of vLLM with return_token_ids; an event may have several tokens."""
     probs = {"tokens": [str(i) for i in ids], "token_logprobs": [-0.5] * len(ids), "text_offset": [0] * len(ids)}
     choice = {"index": 0, "text": text, "token_ids": list(ids), "logprobs": probs, "finish_reason": finish}
     return {"choices": [choice], "usage": None}
 
 
 def llama(text: str, ids: Sequence[int], *, finish: str | None = None) -> Event:
-    """`/completions` of llama.cpp: ids are in the log-probs."""
+    """`/completions` of llama.cpp: the ids are in the log-probs."""
     probs = {"content": [{"id": i, "token": text, "logprob": -0.5, "top_logprobs": []} for i in ids]} if ids else None
     return {"choices": [{"index": 0, "text": text, "logprobs": probs, "finish_reason": finish}]}
 
@@ -127,18 +129,18 @@ def usage(generated: int, prompt: int = 7) -> Event:
 
 @dataclass(slots=True)
 class Received:
-    """One request, and what became of it."""
+    """One request, and how it ended."""
 
     method: str
     path: str
     headers: dict[str, str]
     body: Any
     answering: bool = True
-    disconnected: bool = False  # the client went away before the end of the answer
+    disconnected: bool = False  # the client disconnected before the end of the response
 
     @property
     def goal(self) -> str:
-        """The first user message: what a node was asked to do."""
+        """The first user message: the goal of a node."""
         return self.body["messages"][1]["content"]
 
 
@@ -147,16 +149,16 @@ Script = Answer | Sequence[Answer] | Callable[[Received], Answer]
 
 @dataclass(slots=True)
 class FaultyServer:
-    """Answers POSTs by script: always the same, one after the other (the last one again and again), or by function.
+    """Answers POSTs by script: always the same response, a list (whose last one repeats), or a function.
 
-    `GET /models` lists `models`, or answers as `listing` says.
+    `GET /models` lists `models`, or returns `listing`.
     """
 
     script: Script
     models: Sequence[str] = ("m",)
     listing: Answer | None = None
     url: str = ""
-    requests: list[Received] = field(default_factory=list[Received])  # POSTs; the rest is in `asked`
+    requests: list[Received] = field(default_factory=list[Received])  # POSTs; GETs are in `asked`
     asked: list[Received] = field(default_factory=list[Received])
     running: int = 0
     most_running: int = 0
@@ -166,7 +168,7 @@ class FaultyServer:
         return [request.body for request in self.requests]
 
     async def talk(self, socket_stream: SocketStream) -> None:
-        """One connection, request after request."""
+        """Serve one connection, request after request."""
         with suppress(*GONE):
             async with socket_stream:
                 connection = _Connection(socket_stream)
@@ -185,7 +187,7 @@ class FaultyServer:
         return self.script[min(len(self.requests), len(self.script)) - 1]
 
     async def _answer(self, connection: _Connection, request: Received) -> bool:
-        """Whether the connection can be used again."""
+        """Send the response; returns whether the connection can be reused."""
         answer = self._choose(request)
         kept = False
         self.running += 1
@@ -201,7 +203,7 @@ class FaultyServer:
     async def _send(self, connection: _Connection, request: Received, steps: Sequence[Step]) -> bool:
         for number, step in enumerate(steps, start=1):
             if isinstance(step, Fault) or (number == len(steps) and isinstance(step, bytes)):
-                self._ended(request)  # before the last bytes: the client may be quicker than we are
+                self._ended(request)  # before the last bytes: the client may act on them at once
             if isinstance(step, bytes):
                 await connection.stream.send(step)
             elif isinstance(step, Fault):
@@ -214,7 +216,7 @@ class FaultyServer:
         return True
 
     async def _watch(self, connection: _Connection, request: Received, scope: anyio.CancelScope) -> None:
-        """Notice when the client goes away."""
+        """Notice when the client disconnects."""
         try:
             while True:
                 await connection.more()
@@ -229,7 +231,7 @@ class FaultyServer:
 
 
 class _Connection:
-    """Bytes in, requests out. Bytes that come early are kept."""
+    """Parses requests from a socket. Bytes of the next request stay in the buffer."""
 
     def __init__(self, socket_stream: SocketStream) -> None:
         self.stream = socket_stream
@@ -269,7 +271,7 @@ class _Connection:
 async def serve(
     script: Script, *, models: Sequence[str] = ("m",), listing: Answer | None = None
 ) -> AsyncIterator[FaultyServer]:
-    """A server for as long as the block lasts, on a port the system picks."""
+    """A server for the duration of the block, on a port that the system picks."""
     server = FaultyServer(script, models=models, listing=listing)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     server.url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}/v1"

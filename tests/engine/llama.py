@@ -1,4 +1,4 @@
-"""The real llama.cpp server with a small real model, in a process of its own: it can be stopped, and its log is quiet.
+"""A real llama.cpp server with a small real model, in its own process.
 
 Run as a script it serves until its input is closed, so that it never outlives the tests.
 """
@@ -15,7 +15,7 @@ SLOTS, WINDOW = 4, 2048
 
 @contextmanager
 def llama_server() -> Iterator[str]:
-    """Its address, without a path, for as long as the block lasts."""
+    """Run the server for the duration of the block; yields its address without a path."""
     with subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -38,7 +38,7 @@ def main() -> None:
     params = xllamacpp.CommonParams()
     params.model.path = str(smollm2_file())
     params.n_parallel, params.n_ctx = SLOTS, SLOTS * WINDOW
-    # One thread: two of them wait for each other actively, and starve on a machine where the tests need a core too.
+    # One thread: several would spin while they wait for each other, and starve the tests on a small machine.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
     sys.stdout.write(f"serving {server.listening_address}\n")

@@ -17,6 +17,7 @@ from anyio.from_thread import start_blocking_portal
 
 import ramet
 from ramet import Budget, ConfigError, EngineError, HttpEngine, Message, Prices, Prompt, Stop, TreeRun
+from ramet.agent.options import TreeOptions
 from ramet.engine.scripted import WordTokenizer
 from ramet.errors import EngineBusy, EngineInterrupted
 from ramet.tokens.render import TokenRenderer
@@ -49,7 +50,7 @@ HOUR = timedelta(hours=1)
 
 @contextmanager
 def closed_port() -> Iterator[str]:
-    """The address of a port that is taken and does not listen."""
+    """The address of a port that is bound but does not listen."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -59,12 +60,12 @@ def closed_port() -> Iterator[str]:
 async def meeting(
     script: Script, *, models: Sequence[str] = ("m",), listing: Answer | None = None, **settings: Any
 ) -> AsyncIterator[tuple[FaultyServer, HttpEngine]]:
-    """A faulty server, and an engine that talks to it."""
+    """A faulty server and an engine connected to it."""
     async with (
         serve(script, models=models, listing=listing) as server,
         HttpEngine(server.url, model="m", **settings) as engine,
     ):
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             yield server, engine
 
 
@@ -81,47 +82,52 @@ def busy(after: str | None = None, *, status: int = 429) -> Answer:
     return whole({"error": {"message": "too many requests"}}, status=status, headers=headers)
 
 
+def stall_s(answer: Answer) -> float:
+    """A short timeout only where the server hangs: other responses may take any time on a busy machine."""
+    return 2.0 if answer.hangs else 120.0
+
+
 def error_object(text: str = "out of memory") -> dict[str, Any]:
     return {"error": {"message": text, "type": "server_error", "code": 500}}
 
 
-# What a server may do before the first token, and what the user reads when it never stops doing it.
-PASSING = {
+# Failures before the first token that are worth a retry, and the error message when they persist.
+TRANSIENT = {
     "429 and no delay": (busy("0"), "answered 429: too many requests"),
     "429 and a date that has passed": (busy(http_date(-HOUR)), "answered 429: too many requests"),
-    "429 and a delay that is none": (busy("soon"), "answered 429: too many requests"),
-    "429 without a word about when": (busy(), "answered 429: too many requests"),
+    "429 and an invalid delay": (busy("soon"), "answered 429: too many requests"),
+    "429 without a delay": (busy(), "answered 429: too many requests"),
     "500 with an error object": (whole(error_object(), status=500), "answered 500: out of memory"),
     "502 with a web page": (whole("<h1>Bad\nGateway</h1>", status=502), "answered 502: <h1>Bad Gateway</h1>"),
     "503 without a body": (whole("", status=503), "answered 503: no reason given"),
     "reset before any byte": (breaks(RESET), "the connection to .* broke"),
     "closed before any byte": (breaks(CLOSED), "the connection to .* broke"),
-    "silence": (breaks(HANG), "was silent for too long"),
-    "silence after the headers": (stream(HANG), "was silent for too long"),
-    "a stream of nothing": (stream(done=False), "broke off before its end"),
-    "a stream of nothing but the end": (stream(), "broke off before its end"),
+    "silence": (breaks(HANG), "timed out"),
+    "silence after the headers": (stream(HANG), "timed out"),
+    "a stream of nothing": (stream(done=False), "the response ended early"),
+    "a stream of nothing but the end": (stream(), "the response ended early"),
     "a stream closed before the first token": (stream(chat(""), CLOSED), "the connection to .* broke"),
     "half a body": (whole({"choices": [{"text": "ab", "finish_reason": "stop"}]}, missing=9), "connection to .* broke"),
     "a body that is not gzip": (whole(b"plain", headers={"Content-Encoding": "gzip"}), "connection to .* broke"),
     "an error that is not gzip": (whole(b"no", status=500, headers={"Content-Encoding": "gzip"}), "connection|500"),
     "invalid JSON": (whole('{"choices": [{"te'), "invalid JSON: .*choices"),
-    "no JSON at all": (whole("<html>welcome</html>"), "invalid JSON: .*welcome"),
+    "a web page": (whole("<html>welcome</html>"), "invalid JSON: .*welcome"),
     "an empty body": (whole(""), "invalid JSON"),
     "invalid JSON in a stream": (stream('{"choices": [{"de'), "invalid JSON: .*choices"),
-    "JSON that is no object": (whole([1, 2]), "unknown shape"),
-    "JSON without choices": (whole({"hello": "world"}), "unknown shape"),
-    "choices that are none": (whole({"choices": "none"}), "unknown shape"),
-    "choices of another kind in a stream": (stream({"choices": [{"delta": 7}]}), "unknown shape"),
+    "JSON that is not an object": (whole([1, 2]), "unexpected shape"),
+    "JSON without choices": (whole({"hello": "world"}), "unexpected shape"),
+    "choices of another type": (whole({"choices": "none"}), "unexpected shape"),
+    "choices of another type in a stream": (stream({"choices": [{"delta": 7}]}), "unexpected shape"),
     "an error object in place of an answer": (whole(error_object()), "reported an error: out of memory"),
     "an error object in a stream": (stream(error_object()), "reported an error: out of memory"),
 }
 
 
-# One of each kind: every second attempt waits a little.
+# One of each kind, because retries take time.
 RETRIED = [
     "429 and no delay",
     "429 and a date that has passed",
-    "429 without a word about when",
+    "429 without a delay",
     "500 with an error object",
     "reset before any byte",
     "closed before any byte",
@@ -131,15 +137,16 @@ RETRIED = [
     "a body that is not gzip",
     "invalid JSON",
     "invalid JSON in a stream",
-    "JSON that is no object",
+    "JSON that is not an object",
     "an error object in a stream",
 ]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", RETRIED)
-async def test_what_may_pass_is_tried_again(fault: str):
-    async with meeting([PASSING[fault][0], says("all is well")], tries=2, stall_s=0.3) as (server, engine):
+async def test_a_transient_failure_is_retried(fault: str):
+    broken = TRANSIENT[fault][0]
+    async with meeting([broken, says("all is well")], tries=2, stall_s=stall_s(broken)) as (server, engine):
         completion = await ask(engine)
     assert completion.text == "all is well"
     assert len(server.requests) == 2
@@ -147,10 +154,10 @@ async def test_what_may_pass_is_tried_again(fault: str):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("fault", PASSING)
-async def test_what_does_not_pass_is_said_clearly(fault: str):
-    answer, message = PASSING[fault]
-    async with meeting(answer, tries=1, stall_s=0.3) as (server, engine):
+@pytest.mark.parametrize("fault", TRANSIENT)
+async def test_a_failure_that_persists_is_one_clear_error(fault: str):
+    answer, message = TRANSIENT[fault]
+    async with meeting(answer, tries=1, stall_s=stall_s(answer)) as (server, engine):
         meter = Meter()
         with pytest.raises(EngineError, match=message) as caught:
             await ask(engine, meter=meter)
@@ -159,7 +166,7 @@ async def test_what_does_not_pass_is_said_clearly(fault: str):
 
 
 @pytest.mark.anyio
-async def test_the_engine_gives_up_after_as_many_tries_as_it_was_given():
+async def test_the_engine_makes_as_many_attempts_as_it_is_given():
     async with meeting(busy("0"), tries=3) as (server, engine):
         with pytest.raises(EngineError, match=r"too many requests \(tried 3 times\)"):
             await ask(engine)
@@ -167,14 +174,14 @@ async def test_the_engine_gives_up_after_as_many_tries_as_it_was_given():
 
 
 @pytest.mark.anyio
-async def test_different_failures_one_after_the_other_are_all_waited_out():
+async def test_different_failures_in_a_row_are_all_retried():
     async with meeting([busy("0"), breaks(RESET), says("here")], tries=3) as (server, engine):
         assert (await ask(engine)).text == "here"
     assert len(server.requests) == 3
 
 
 @pytest.mark.anyio
-async def test_a_server_nobody_runs_is_named_in_the_error():
+async def test_an_unreachable_server_is_named_in_the_error():
     with closed_port() as url:
         async with HttpEngine(url, model="m", tries=2) as engine:
             with pytest.raises(EngineError, match=rf"cannot reach {url}/v1: .*\(tried 2 times\)"):
@@ -183,53 +190,53 @@ async def test_a_server_nobody_runs_is_named_in_the_error():
                 await engine.check()
 
 
-# Back-off and deadlines.
+# Backoff and deadlines.
 
 
 def backed_off(url: str, *, tries: int, seconds: float) -> tuple[float, str]:
-    """How long an engine keeps trying a dead address, in virtual time, and what it says in the end."""
+    """How long an engine retries an unreachable address, in virtual time, and its error message."""
 
     async def work() -> tuple[float, str]:
         async with HttpEngine(url, model="m", tries=tries) as engine:
-            began = anyio.current_time()
+            started = anyio.current_time()
             with anyio.move_on_after(seconds), pytest.raises(EngineError) as caught:
                 await ask(engine)
-            return anyio.current_time() - began, str(caught.value)
+            return anyio.current_time() - started, str(caught.value)
 
     return in_virtual_time(work)
 
 
-def test_waits_double_up_to_a_limit_and_are_never_the_same():
+def test_waits_double_up_to_a_limit_and_are_random():
     with closed_port() as url:
         ends = [backed_off(url, tries=9, seconds=1e6) for _ in range(5)]
     most = 0.5 + 1 + 2 + 4 + 8 + 16 + 20 + 20
     assert all(most / 2 <= virtual <= most for virtual, _ in ends)
     assert len({virtual for virtual, _ in ends}) == 5
-    assert all("tried 9 times" in said for _, said in ends)
+    assert all("tried 9 times" in message for _, message in ends)
 
 
-def test_an_engine_gives_up_before_the_deadline_rather_than_at_it():
+def test_an_engine_fails_early_when_the_next_attempt_would_miss_the_deadline():
     with closed_port() as url:
-        virtual, said = backed_off(url, tries=50, seconds=10)
+        virtual, message = backed_off(url, tries=50, seconds=10)
     assert virtual < 10
-    assert re.search(r"cannot reach .* \(the next attempt in \d+\.\d s would miss the deadline\)", said)
+    assert re.search(r"cannot reach .* \(the next attempt in \d+\.\d s would miss the deadline\)", message)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("kind", ["seconds", "date"])
-async def test_a_wait_the_server_asks_for_that_would_miss_the_deadline_is_an_error_that_says_so(kind: str, status: int):
+async def test_a_requested_wait_that_would_miss_the_deadline_is_an_error(kind: str, status: int):
     after = "3600" if kind == "seconds" else http_date(HOUR)
     async with meeting(busy(after, status=status)) as (server, engine):
-        with anyio.fail_after(20), pytest.raises(EngineError, match=r"too many.*miss the deadline") as caught:
+        with anyio.fail_after(60), pytest.raises(EngineError, match=r"too many.*miss the deadline") as caught:
             await ask(engine)
     wait = float(re.findall(r"in ([\d.]+) s", str(caught.value))[0])
-    assert 3590 <= wait <= 3601  # the deadline is seconds away: what counts is what the server said
+    assert 3590 <= wait <= 3601  # what the server asked for, not the time to the deadline
     assert len(server.requests) == 1
 
 
 @pytest.mark.anyio
-async def test_clients_told_to_come_back_at_the_same_moment_do_not():
+async def test_clients_with_the_same_requested_wait_retry_at_different_times():
     waits: set[str] = set()
 
     async def once(engine: HttpEngine) -> None:
@@ -244,14 +251,14 @@ async def test_clients_told_to_come_back_at_the_same_moment_do_not():
 
 
 @pytest.mark.anyio
-async def test_a_slow_but_steady_stream_is_not_a_silent_one():
-    words = [step for word in ("one", "two", "three", "four", "five") for step in (0.15, chat(f"{word} "))]
-    async with meeting(stream(*words, chat("", finish="stop"), usage(5)), stall_s=0.6, tries=1) as (_, engine):
+async def test_a_slow_stream_does_not_time_out():
+    words = [step for word in ("one", "two", "three", "four", "five") for step in (0.5, chat(f"{word} "))]
+    async with meeting(stream(*words, chat("", finish="stop"), usage(5)), stall_s=2.0, tries=1) as (_, engine):
         completion = await ask(engine)
     assert completion.text == "one two three four five "
 
 
-# Errors that stay.
+# Errors that are not retried.
 
 
 @pytest.mark.anyio
@@ -261,8 +268,8 @@ async def test_a_slow_but_steady_stream_is_not_a_silent_one():
         (400, {"error": {"message": "context too long"}}, None, "answered 400: context too long"),
         (400, {"detail": [{"msg": "bad field"}]}, None, "answered 400: .*bad field"),
         (401, {"error": {"message": "no key"}}, None, r"answered 401: an API key is needed \(no key\)"),
-        (401, {"error": {"message": "bad key"}}, KEY, r"answered 401: the API key was not accepted \(bad key\)"),
-        (403, "forbidden", KEY, r"answered 403: the API key was not accepted \(forbidden\)"),
+        (401, {"error": {"message": "bad key"}}, KEY, r"answered 401: the API key was rejected \(bad key\)"),
+        (403, "forbidden", KEY, r"answered 403: the API key was rejected \(forbidden\)"),
         (413, "", None, "answered 413: no reason given"),
         (422, {"message": "unknown field"}, None, "answered 422: unknown field"),
         (301, "", None, "answered 301"),
@@ -270,7 +277,7 @@ async def test_a_slow_but_steady_stream_is_not_a_silent_one():
         (400, "1" * 5000, None, "answered 400: 1111"),
     ],
 )
-async def test_an_error_that_will_not_pass_is_not_tried_again(status: int, body: object, key: str | None, message: str):
+async def test_a_permanent_error_is_not_retried(status: int, body: object, key: str | None, message: str):
     async with meeting(whole(body, status=status), tries=3, api_key=key) as (server, engine):
         with pytest.raises(EngineError, match=message) as caught:
             await ask(engine)
@@ -279,7 +286,7 @@ async def test_an_error_that_will_not_pass_is_not_tried_again(status: int, body:
 
 
 @pytest.mark.anyio
-async def test_a_wrong_model_name_is_an_error_that_lists_what_there_is():
+async def test_an_unknown_model_is_an_error_that_lists_the_offered_ones():
     missing = whole({"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, status=404)
     async with meeting(missing, models=["qwen", "smollm2"], tries=3) as (server, engine):
         for call in (ask, HttpEngine.check):
@@ -290,7 +297,7 @@ async def test_a_wrong_model_name_is_an_error_that_lists_what_there_is():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("models", [["m"], ["m", "n"]])
-async def test_a_404_on_a_model_that_is_served_is_not_blamed_on_the_model(models: list[str]):
+async def test_a_404_for_an_offered_model_does_not_blame_the_model(models: list[str]):
     async with meeting(whole({"detail": "Not Found"}, status=404), models=models, tries=3) as (server, engine):
         with pytest.raises(EngineError, match="answered 404: Not Found") as caught:
             await ask(engine)
@@ -299,7 +306,7 @@ async def test_a_404_on_a_model_that_is_served_is_not_blamed_on_the_model(models
 
 
 @pytest.mark.anyio
-async def test_a_404_from_something_that_lists_no_models_is_told_as_it_is():
+async def test_a_404_from_a_server_without_a_model_list_is_reported_unchanged():
     missing = whole("nothing here", status=404)
     async with meeting(missing, listing=missing) as (_, engine):
         with pytest.raises(EngineError, match="answered 404: nothing here"):
@@ -316,18 +323,18 @@ async def test_a_404_from_something_that_lists_no_models_is_told_as_it_is():
         (whole("", status=401), "answered 401: an API key is needed"),
         (whole("", status=500), "answered 500"),
         (breaks(RESET), "the connection to .* broke"),
-        (breaks(HANG), "was silent for too long"),
+        (breaks(HANG), "timed out"),
     ],
 )
-async def test_a_check_says_what_is_wrong_before_a_tree_is_begun(listing: Answer, message: str):
-    async with meeting(says("x"), listing=listing, stall_s=0.3) as (server, engine):
+async def test_a_check_fails_with_the_reason(listing: Answer, message: str):
+    async with meeting(says("x"), listing=listing, stall_s=stall_s(listing)) as (server, engine):
         with pytest.raises(EngineError, match=message):
             await engine.check()
     assert len(server.asked) == 1
 
 
 @pytest.mark.anyio
-async def test_a_check_passes_when_the_model_is_served_or_the_server_lists_none():
+async def test_a_check_passes_when_the_model_is_offered_or_no_models_are_listed():
     for models in (["other", "m"], []):
         async with meeting(says("x"), models=models) as (server, engine):
             await engine.check()
@@ -335,7 +342,7 @@ async def test_a_check_passes_when_the_model_is_served_or_the_server_lists_none(
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://", "http://host:port/v1"])
-def test_an_address_that_is_none_is_refused_at_once(url: str):
+def test_an_invalid_address_is_refused_at_once(url: str):
     with pytest.raises(ConfigError, match="base_url"):
         HttpEngine(url, model="m")
 
@@ -349,7 +356,7 @@ def test_an_address_that_is_none_is_refused_at_once(url: str):
         ("https://host/api/openai", "https://host/api/openai"),
     ],
 )
-def test_an_address_gets_its_version_when_it_has_no_path(given: str, used: str):
+def test_v1_is_appended_to_an_address_without_a_path(given: str, used: str):
     assert HttpEngine(given, model="m").base_url == used
 
 
@@ -357,7 +364,7 @@ def test_an_address_gets_its_version_when_it_has_no_path(given: str, used: str):
 
 
 @pytest.mark.anyio
-async def test_the_api_key_goes_to_the_server_and_into_no_error_message():
+async def test_the_api_key_is_sent_and_never_appears_in_an_error():
     leaks = f"invalid key {KEY}"
     faults = [
         *(whole({"error": {"message": leaks}}, status=status) for status in (400, 401, 403, 404, 429, 500)),
@@ -376,7 +383,7 @@ async def test_the_api_key_goes_to_the_server_and_into_no_error_message():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}\r\nX-Other: 1", f"{KEY}é", f"\x00{KEY}"])
-async def test_an_api_key_that_no_header_can_hold_is_refused_without_being_shown(key: str):
+async def test_an_api_key_that_is_not_a_valid_header_is_refused_without_showing_it(key: str):
     async with serve(says("hello")) as server:
         with pytest.raises(ConfigError, match=r"(?i)key") as caught:
             async with HttpEngine(server.url, model="m", api_key=key, tries=1) as engine:
@@ -385,7 +392,7 @@ async def test_an_api_key_that_no_header_can_hold_is_refused_without_being_shown
     assert not server.requests
 
 
-# Streams that break off after tokens were received.
+# Streams that break after the first tokens.
 
 BREAKS = {
     "reset": (RESET,),
@@ -400,18 +407,19 @@ BREAKS = {
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", BREAKS)
-async def test_a_stream_that_breaks_off_in_the_middle_is_not_repeated_in_secret(fault: str):
+async def test_a_stream_that_breaks_in_the_middle_is_not_retried_silently(fault: str):
     meter = Meter()
     broken = stream(chat("one"), chat(" two"), lambda: meter.tokens == 2, *BREAKS[fault])
-    async with meeting(broken, tries=3, stall_s=0.3) as (server, engine):
+    async with meeting(broken, tries=3, stall_s=stall_s(broken)) as (server, engine):
         with pytest.raises(EngineInterrupted, match="after 2 tokens"):
             await ask(engine, meter=meter)
     assert (meter.tokens, len(server.requests)) == (2, 1)
 
 
 @pytest.mark.anyio
-async def test_tokens_are_counted_by_id_where_there_are_ids():
-    meter, broken = Meter(), stream(vllm("one two", [1, 2]), vllm("", [3]), 0.05, RESET)
+async def test_tokens_are_counted_by_their_ids():
+    meter = Meter()
+    broken = stream(vllm("one two", [1, 2]), vllm("", [3]), lambda: meter.tokens == 3, RESET)
     async with meeting(broken, tokenizer=TokenRenderer(WordTokenizer())) as (_, engine):
         with pytest.raises(EngineInterrupted, match="after 3 tokens"):
             await engine.sample(Prompt(messages=(), ids=[1]), max_tokens=9, meter=meter)
@@ -420,10 +428,10 @@ async def test_tokens_are_counted_by_id_where_there_are_ids():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
-async def test_thoughts_that_a_server_sends_apart_from_its_answer_are_tokens_too(key: str):
+async def test_thoughts_that_a_server_sends_separately_are_counted(key: str):
     thoughts = [{"choices": [{"delta": {key: text}}]} for text in ("so", " then")]
     meter = Meter()
-    async with meeting(stream(*thoughts, 0.05, RESET), tries=2) as (_, engine):
+    async with meeting(stream(*thoughts, lambda: meter.tokens == 2, RESET), tries=2) as (_, engine):
         with pytest.raises(EngineInterrupted, match="after 2 tokens"):
             await ask(engine, meter=meter)
     assert meter.tokens == 2
@@ -431,19 +439,22 @@ async def test_thoughts_that_a_server_sends_apart_from_its_answer_are_tokens_too
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", BREAKS)
-async def test_a_tree_pays_for_a_broken_stream_and_asks_again(fault: str):
-    broken = stream(chat("half"), chat(" an"), chat(" answer"), 0.05, *BREAKS[fault])
-    async with meeting([broken, says("Answer: forty two")], stall_s=0.3) as (server, engine):
-        tree = await ramet.run("How many?", engine=engine, budget=Budget(tokens=100))
+async def test_a_tree_pays_for_a_broken_stream_and_retries(fault: str):
+    runs: list[TreeRun] = []
+    received = (chat("half"), chat(" an"), chat(" answer"))
+    broken = stream(*received, lambda: runs[0].tree.root.meter.tokens == 3, *BREAKS[fault])
+    async with meeting([broken, says("Answer: forty two")], stall_s=stall_s(broken)) as (server, engine):
+        runs.append(TreeRun("How many?", TreeOptions(engine=engine, budget=Budget(tokens=100))))
+        tree = await runs[0].run()
     assert tree.answer == "forty two"
     assert (tree.usage.tokens, tree.usage.calls) == (3 + 3, 2)
     first, second = (body["max_tokens"] for body in server.bodies)
-    assert second == first - 3  # the second call may not spend what the first one did
+    assert second == first - 3  # the second call has less by what the first one spent
 
 
 @pytest.mark.anyio
-async def test_a_tree_whose_streams_always_break_ends_with_an_error_and_the_bill():
-    broken = stream(chat("a"), chat(" b"), 0.05, RESET)
+async def test_a_tree_whose_streams_always_break_ends_with_an_error_and_its_usage():
+    broken = stream(chat("a"), chat(" b"), CLOSED)
     async with meeting(broken) as (server, engine):
         with pytest.raises(EngineError, match="after 2 tokens") as caught:
             await ramet.run("How many?", engine=engine, budget=Budget(tokens=100))
@@ -452,11 +463,11 @@ async def test_a_tree_whose_streams_always_break_ends_with_an_error_and_the_bill
     assert (tree.root.stop, tree.usage.tokens, len(server.requests)) == (Stop.ERROR, 6, 3)
 
 
-# What is sent, and what is understood.
+# Requests and responses.
 
 
 @pytest.mark.anyio
-async def test_without_a_tokenizer_messages_are_sent_and_text_comes_back():
+async def test_without_a_tokenizer_messages_are_sent_and_text_is_returned():
     async with meeting(says("to be or", tokens=5), api_key=KEY, extra={"top_p": 0.9}) as (server, engine):
         completion = await ask(engine, max_tokens=20, stop=["</x>"], temperature=0.3, seed=7)
     request = server.requests[0]
@@ -477,7 +488,7 @@ async def test_without_a_tokenizer_messages_are_sent_and_text_comes_back():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("shape", [vllm, llama])
-async def test_with_a_tokenizer_ids_are_sent_and_ids_with_log_probs_come_back(shape: Any):
+async def test_with_a_tokenizer_ids_are_sent_and_ids_with_log_probs_are_returned(shape: Any):
     events = [shape("to", [11]), shape(" be", [12]), shape("", [2]), shape("", [], finish="stop"), usage(3)]
     async with meeting(stream(*events), tokenizer=TokenRenderer(WordTokenizer())) as (server, engine):
         completion = await engine.sample(Prompt(messages=HELLO.messages, ids=[5, 6, 7]), max_tokens=20)
@@ -492,17 +503,17 @@ async def test_with_a_tokenizer_ids_are_sent_and_ids_with_log_probs_come_back(sh
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("shape", [vllm, llama])
-async def test_a_tree_in_token_mode_records_exactly_the_ids_that_went_over_the_wire(shape: Any):
+async def test_a_tree_records_exactly_the_ids_that_were_sent_and_received(shape: Any):
     tokenizer = WordTokenizer()
     renderer = TokenRenderer(tokenizer)
 
-    def said(text: str) -> Answer:
+    def reply(text: str) -> Answer:
         ids = [*tokenizer.encode(text), renderer.end_of_turn or 0]
         events = [shape(tokenizer.words[i] if i != renderer.end_of_turn else "", [i]) for i in ids]
         return stream(*events, shape("", [], finish="stop"), usage(len(ids)))
 
     call = {"name": "delegate", "arguments": {"goals": ["Count."]}}
-    turns = [said(f"<tool_call>{json.dumps(call)}</tool_call>"), said("Answer: 3"), said("Answer: three")]
+    turns = [reply(f"<tool_call>{json.dumps(call)}</tool_call>"), reply("Answer: 3"), reply("Answer: three")]
     async with meeting(turns, tokenizer=renderer) as (server, engine):
         tree = await ramet.run("How many?", engine=engine)
     assert tree.answer == "three"
@@ -516,7 +527,7 @@ async def test_a_tree_in_token_mode_records_exactly_the_ids_that_went_over_the_w
 
 
 @pytest.mark.anyio
-async def test_a_server_that_takes_ids_and_returns_none_is_told_apart():
+async def test_a_server_that_takes_ids_and_returns_none_is_an_error():
     events = [{"choices": [{"text": "hello", "finish_reason": "stop"}]}, usage(1)]
     async with meeting(stream(*events), tokenizer=TokenRenderer(WordTokenizer()), tries=3) as (server, engine):
         with pytest.raises(EngineError, match="takes token ids but returns none: run without a tokenizer") as caught:
@@ -526,8 +537,8 @@ async def test_a_server_that_takes_ids_and_returns_none_is_told_apart():
 
 
 @pytest.mark.anyio
-async def test_a_server_that_loses_some_of_its_ids_is_not_believed():
-    """llama.cpp does this with characters made of several tokens: such ids are not what was sampled."""
+async def test_a_server_that_omits_some_ids_is_an_error():
+    """llama.cpp does this for characters of several tokens: the ids are then not what was sampled."""
     events = [llama("😀", [218]), llama("x", [104]), llama("", [], finish="stop"), usage(4)]
     async with meeting(stream(*events), tokenizer=TokenRenderer(WordTokenizer())) as (_, engine):
         with pytest.raises(EngineError, match="ids"):
@@ -538,9 +549,7 @@ async def test_a_server_that_loses_some_of_its_ids_is_not_believed():
 @pytest.mark.parametrize(
     ("finish", "max_tokens", "charged"), [("stop", 50, len("né, oui ")), ("stop", 4, 4), ("length", 50, 50)]
 )
-async def test_a_server_that_reports_no_usage_is_charged_the_most_it_can_have_been(
-    finish: str, max_tokens: int, charged: int
-):
+async def test_without_reported_usage_the_upper_bound_is_charged(finish: str, max_tokens: int, charged: int):
     async with meeting(stream(chat("né,"), chat(" oui"), chat("", finish=finish))) as (_, engine):
         completion = await ask(engine, max_tokens=max_tokens)
     assert (completion.num_tokens, completion.prompt_tokens) == (charged, None)
@@ -550,7 +559,7 @@ async def test_a_server_that_reports_no_usage_is_charged_the_most_it_can_have_be
 @pytest.mark.parametrize(
     "choice", [{"message": {"role": "assistant", "content": "hello"}}, {"text": "hello"}], ids=["chat", "completion"]
 )
-async def test_a_server_that_does_not_stream_is_understood(choice: dict[str, Any]):
+async def test_a_server_that_does_not_stream_works(choice: dict[str, Any]):
     body = {"choices": [choice | {"index": 0, "finish_reason": "length"}], "usage": usage(2)["usage"]}
     async with meeting(whole(body)) as (_, engine):
         completion = await ask(engine)
@@ -561,13 +570,13 @@ async def test_a_server_that_does_not_stream_is_understood(choice: dict[str, Any
 @pytest.mark.parametrize(
     "text", ["a\u2028b", "a\u2029b", "a\x85b", "a\x0bb\x0cc", "a\x1cb\x1db\x1e", "zwei\n\r\nlines"]
 )
-async def test_a_character_that_looks_like_a_line_break_does_not_break_a_stream(text: str):
+async def test_unusual_line_separators_do_not_break_a_stream(text: str):
     async with meeting(stream(chat(text, finish="stop"), usage(3)), tries=1) as (_, engine):
         assert (await ask(engine)).text == text
 
 
 @pytest.mark.anyio
-async def test_comments_pings_and_unknown_fields_are_passed_over():
+async def test_comments_pings_and_unknown_fields_are_ignored():
     ping = b"7\r\n: ping\n\r\n"
     odd = {"choices": [], "prompt_filter_results": []}
     role = {"choices": [{"delta": {"role": "assistant", "content": None}}], "system_fingerprint": "x"}
@@ -577,23 +586,23 @@ async def test_comments_pings_and_unknown_fields_are_passed_over():
 
 
 @pytest.mark.anyio
-async def test_a_finished_answer_is_good_even_when_the_server_forgets_to_say_done():
+async def test_a_finished_response_without_done_is_accepted():
     async with meeting(stream(chat("hello", finish="stop"), usage(1), done=False), tries=1) as (_, engine):
         assert (await ask(engine)).text == "hello"
 
 
-# Trees on a server that breaks its word.
+# Trees on a faulty server.
 
 
 def by_goal(**answers: Answer) -> Script:
-    """The root hands each name to a clone, which gets that answer; then it tells what it heard."""
+    """The root delegates each name to a clone, which gets that response; then it answers with all results."""
     call = json.dumps({"name": "delegate", "arguments": {"goals": list(answers)}})
 
     def script(request: Received) -> Answer:
         if request.goal in answers:
             return answers[request.goal]
-        told = [message["content"] for message in request.body["messages"][3:]]
-        return says(f"Answer: {' '.join(told)}") if told else says(f"<tool_call>{call}</tool_call>")
+        results = [message["content"] for message in request.body["messages"][3:]]
+        return says(f"Answer: {' '.join(results)}") if results else says(f"<tool_call>{call}</tool_call>")
 
     return script
 
@@ -612,7 +621,7 @@ async def test_a_server_that_generates_more_than_allowed_fails_the_tree(shape: s
 
 
 @pytest.mark.anyio
-async def test_a_clone_whose_server_fails_becomes_text_for_its_parent_and_its_siblings_go_on():
+async def test_the_error_of_a_clone_is_reported_to_its_parent_and_its_siblings_continue():
     script = by_goal(first=says("Answer: one"), second=whole("oops", status=400), third=says("Answer: three"))
     async with meeting(script) as (server, engine):
         tree = await ramet.run("Add up.", engine=engine)
@@ -622,7 +631,7 @@ async def test_a_clone_whose_server_fails_becomes_text_for_its_parent_and_its_si
 
 
 @pytest.mark.anyio
-async def test_an_error_text_no_encoding_can_hold_is_still_text_for_the_parent():
+async def test_an_error_that_cannot_be_encoded_is_cleaned_for_the_parent():
     script = by_goal(first=whole('{"error": "half a pair: \\ud83d"}', status=400))
     async with meeting(script) as (_, engine):
         tree = await ramet.run("Add up.", engine=engine)
@@ -632,7 +641,7 @@ async def test_an_error_text_no_encoding_can_hold_is_still_text_for_the_parent()
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("generated", "prompt"), [(-5, 7), (0, 7), (3, -7), (10**30, 7)])
-async def test_impossible_usage_makes_no_tree_cheaper_and_breaks_no_ledger(generated: int, prompt: int):
+async def test_impossible_usage_never_makes_a_tree_cheaper(generated: int, prompt: int):
     prices = Prices(prompt=1.0, generated=2.0)
     used = {"completion_tokens": generated, "prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": -1}}
     answer = stream(chat("Answer: x", finish="stop"), {"choices": [], "usage": used})
@@ -643,11 +652,11 @@ async def test_impossible_usage_makes_no_tree_cheaper_and_breaks_no_ledger(gener
             assert tree.usage.cost > 0
 
 
-# Many at once, and none too many.
+# Concurrency.
 
 
 @pytest.mark.anyio
-async def test_a_server_that_asks_for_an_hour_without_a_deadline_is_an_error_and_not_a_silence():
+async def test_a_requested_wait_of_an_hour_is_an_error_even_without_a_deadline():
     async with meeting(busy("3600")) as (server, engine):
         with anyio.CancelScope(shield=True), pytest.raises(EngineError, match=r"asks to wait 36\d\d s"):
             await ask(engine)
@@ -655,7 +664,7 @@ async def test_a_server_that_asks_for_an_hour_without_a_deadline_is_an_error_and
 
 
 @pytest.mark.anyio
-async def test_no_more_requests_are_in_flight_than_the_engine_may_have():
+async def test_requests_in_flight_never_exceed_the_concurrency():
     box: list[FaultyServer] = []
     slow = stream(lambda: box[0].most_running >= 3, 0.02, chat("x", finish="stop"), usage(1))
     async with meeting(slow, concurrency=3) as (server, engine):
@@ -667,7 +676,7 @@ async def test_no_more_requests_are_in_flight_than_the_engine_may_have():
 
 
 @pytest.mark.anyio
-async def test_a_request_that_waits_to_be_tried_again_takes_no_place():
+async def test_a_request_that_waits_for_a_retry_takes_no_slot():
     turns = [busy("20"), says("hello")]
     async with meeting(turns, concurrency=1) as (server, engine), anyio.create_task_group() as group:
         group.start_soon(ask, engine)
@@ -693,11 +702,13 @@ async def test_a_cancelled_request_ends_on_the_server(answer: Answer):
 
 
 @pytest.mark.anyio
-async def test_an_engine_goes_on_after_a_cancelled_request():
+async def test_an_engine_works_after_a_cancelled_request():
     async with meeting([stream(chat("one"), HANG), says("hello")], concurrency=1) as (server, engine):
-        with anyio.move_on_after(0.2) as scope:
-            await ask(engine)
-        assert scope.cancelled_caught
+        meter = Meter()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: ask(engine, meter=meter))
+            await until(lambda: meter.tokens == 1)
+            group.cancel_scope.cancel()
         assert (await ask(engine)).text == "hello"
         await until(lambda: server.requests[0].disconnected)
 
@@ -706,7 +717,7 @@ async def test_an_engine_goes_on_after_a_cancelled_request():
 async def test_cancelling_a_tree_ends_every_request_of_every_clone():
     hanging = stream(chat("one"), chat(" two"), HANG)
     async with meeting(by_goal(first=hanging, second=breaks(HANG), third=hanging, fourth=hanging)) as (server, engine):
-        run = TreeRun("Add up.", engine=engine)
+        run = TreeRun("Add up.", TreeOptions(engine=engine))
         async with anyio.create_task_group() as group:
             group.start_soon(run.run)
             await until(lambda: server.running == 4 and sum(node.meter.tokens for node in run.tree.nodes) == 6)
@@ -721,10 +732,10 @@ async def test_cancelling_a_tree_ends_every_request_of_every_clone():
 
 
 @pytest.mark.anyio
-async def test_a_clone_that_is_out_of_time_ends_on_the_server_while_its_tree_goes_on():
+async def test_a_clone_past_its_deadline_ends_on_the_server_and_its_siblings_keep_their_answers():
     hanging = stream(chat("one"), HANG)
     async with meeting(by_goal(first=hanging, second=says("Answer: two"))) as (server, engine):
-        tree = await ramet.run("Add up.", engine=engine, budget=Budget(seconds=2))
+        tree = await ramet.run("Add up.", engine=engine, budget=Budget(seconds=5))
         await until(lambda: not server.running)
     assert {request.goal for request in server.requests if request.disconnected} >= {"first"}
     assert "second" not in {request.goal for request in server.requests if request.disconnected}
@@ -734,7 +745,7 @@ async def test_a_clone_that_is_out_of_time_ends_on_the_server_while_its_tree_goe
 # One engine, several event loops.
 
 
-def test_an_engine_can_be_used_in_one_event_loop_after_another():
+def test_an_engine_can_be_used_in_several_event_loops_in_turn():
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(says("hello"))) as server:
         engine = HttpEngine(server.url, model="m")
 

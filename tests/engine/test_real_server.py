@@ -1,6 +1,6 @@
 """The HTTP engine against a real server with a real model: llama.cpp and SmolLM2.
 
-The model is small and often wrong: what is tested is what holds whatever it says.
+The model is small and often wrong: the tests check only what holds for any answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.server
 
 SYSTEM = "You are a helpful assistant."
 CONTEXT = {"Ada": "Ada Lovelace was born in 1815.", "Alan": "Alan Turing was born in 1912."}
-ASCII = {"grammar": r"root ::= [\n -~]*"}  # llama.cpp does not stream all ids of other characters
+ASCII = {"grammar": r"root ::= [\n -~]*"}  # llama.cpp omits ids of other characters
 CONTROL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
@@ -50,7 +50,7 @@ def model(address: str) -> str:
 @asynccontextmanager
 async def connected(address: str, **settings: Any) -> AsyncIterator[HttpEngine]:
     async with HttpEngine(address, **{"model": "smollm2"} | settings) as engine:
-        with anyio.fail_after(60):
+        with anyio.fail_after(600):
             yield engine
 
 
@@ -83,24 +83,24 @@ def opening(renderer: TokenRenderer, user: str, system: str = SYSTEM) -> Prompt:
         pytest.param("\nbegins with a line break", id="line break first"),
     ],
 )
-def test_our_ids_are_the_ids_the_server_makes_of_the_same_text(address: str, renderer: TokenRenderer, user: str):
+def test_our_ids_equal_the_server_s_for_the_same_text(address: str, renderer: TokenRenderer, user: str):
     piece = renderer.open(SYSTEM, user)
     assert list(piece.token_ids) == tokenize(address, piece.text)
     assert renderer.tokenizer.decode(piece.token_ids) == piece.text
 
 
-def test_text_is_encoded_apart_from_what_surrounds_it(renderer: TokenRenderer):
-    """So that nothing in a text can merge with control. A server that encodes both at once joins the spaces."""
+def test_text_is_encoded_separately_from_the_chat_markers(renderer: TokenRenderer):
+    """So that no text can merge with a control token. A server that encodes both at once merges the spaces."""
     piece = renderer.open(SYSTEM, "  begins with spaces")
     inner = renderer.tokenizer.encode("  begins with spaces", control=False)
     assert renderer.tokenizer.decode(piece.token_ids) == piece.text
     assert any(list(piece.token_ids[i : i + len(inner)]) == list(inner) for i in range(len(piece.token_ids)))
 
 
-def test_a_whole_conversation_has_the_ids_the_server_makes_of_it(address: str, renderer: TokenRenderer):
+def test_our_ids_of_a_conversation_equal_the_server_s(address: str, renderer: TokenRenderer):
     pieces = [renderer.open(SYSTEM, "What is 2 + 2?")]
-    said = renderer.tokenizer.encode("It is 4, n'est-ce pas?", control=False)
-    sampled = Piece(sampled=True, text="", token_ids=tuple(said))
+    ids_of_reply = renderer.tokenizer.encode("It is 4, n'est-ce pas?", control=False)
+    sampled = Piece(sampled=True, text="", token_ids=tuple(ids_of_reply))
     pieces += [sampled, renderer.reply("And 3 + 3? é", after=sampled)]
     ids = [token for piece in pieces for token in piece.token_ids]
     assert ids == tokenize(address, renderer.tokenizer.decode(ids))
@@ -117,7 +117,7 @@ def test_a_control_token_in_a_text_stays_text(address: str, renderer: TokenRende
 
 
 @pytest.mark.anyio
-async def test_the_server_counts_a_prompt_as_we_do_and_reports_what_it_generated(address: str, renderer: TokenRenderer):
+async def test_the_server_counts_prompt_and_completion_as_we_do(address: str, renderer: TokenRenderer):
     async with connected(address, tokenizer=renderer) as engine:
         prompt = opening(renderer, "Name three colours.")
         completion = await engine.sample(prompt, max_tokens=24, temperature=0.0)
@@ -138,8 +138,10 @@ async def test_the_same_question_gets_the_same_ids(address: str, renderer: Token
 
 
 @pytest.mark.anyio
-async def test_characters_of_several_tokens_are_recorded_whole_or_not_at_all(address: str, renderer: TokenRenderer):
-    """llama.cpp streams no ids for the first tokens of such a character."""
+async def test_characters_of_several_tokens_are_recorded_completely_or_not_at_all(
+    address: str, renderer: TokenRenderer
+):
+    """llama.cpp omits the ids of the first tokens of such a character."""
     grammar = {"grammar": 'root ::= "né 😀 漢字 ok"'}
     async with connected(address, tokenizer=renderer, extra=grammar) as engine:
         with suppress(EngineError):
@@ -149,8 +151,8 @@ async def test_characters_of_several_tokens_are_recorded_whole_or_not_at_all(add
 
 
 @pytest.mark.anyio
-async def test_a_stop_string_is_part_of_the_ids(address: str, renderer: TokenRenderer):
-    """The server holds text back while it may become the stop string; ids come all the same."""
+async def test_the_ids_include_the_stop_string(address: str, renderer: TokenRenderer):
+    """The server withholds text that may become the stop string, but sends its ids."""
     grammar = {"grammar": 'root ::= "<python>a </py b</python> and more"'}
     async with connected(address, tokenizer=renderer, extra=grammar) as engine:
         completion = await engine.sample(opening(renderer, "Code!"), max_tokens=60, stop=["</python>"])
@@ -160,10 +162,10 @@ async def test_a_stop_string_is_part_of_the_ids(address: str, renderer: TokenRen
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("end", ["<|im_end|>", "<|endoftext|>"])
-async def test_the_token_that_ends_a_turn_is_recorded_and_not_part_of_what_was_said(
+async def test_the_end_of_turn_token_is_recorded_and_not_part_of_the_text(
     address: str, renderer: TokenRenderer, end: str
 ):
-    """Models know more than one such token."""
+    """Models have several such tokens."""
     [last] = tokenize(address, end)
     forced = {"grammar": 'root ::= "Answer: yes"', "logit_bias": [[last, 100]]}
     async with connected(address, tokenizer=renderer, extra=forced) as engine:
@@ -176,9 +178,7 @@ async def test_the_token_that_ends_a_turn_is_recorded_and_not_part_of_what_was_s
 @pytest.mark.anyio
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("max_tokens", [1, 7])
-async def test_no_more_tokens_come_than_were_asked_for(
-    address: str, renderer: TokenRenderer, exact: bool, max_tokens: int
-):
+async def test_max_tokens_is_never_exceeded(address: str, renderer: TokenRenderer, exact: bool, max_tokens: int):
     prompt = opening(renderer, "Count to a thousand.")
     prompt = prompt if exact else Prompt(messages=prompt.messages, ids=None)
     meter = Meter()
@@ -193,7 +193,7 @@ async def test_no_more_tokens_come_than_were_asked_for(
 
 
 @pytest.mark.anyio
-async def test_a_check_knows_the_models_of_the_server(address: str, model: str):
+async def test_a_check_uses_the_server_s_list_of_models(address: str, model: str):
     async with connected(address, model=model) as engine:
         assert await engine.models() == [model]
         await engine.check()
@@ -203,7 +203,7 @@ async def test_a_check_knows_the_models_of_the_server(address: str, model: str):
 
 
 @pytest.mark.anyio
-async def test_a_prompt_that_does_not_fit_the_server_is_an_error_that_says_so(address: str, renderer: TokenRenderer):
+async def test_a_prompt_longer_than_the_server_s_window_is_an_error(address: str, renderer: TokenRenderer):
     async with connected(address, tokenizer=renderer) as engine:
         with pytest.raises(EngineError, match=r"answered 400: .*context"):
             await engine.sample(opening(renderer, "word " * (WINDOW + 100)), max_tokens=10)
@@ -211,7 +211,7 @@ async def test_a_prompt_that_does_not_fit_the_server_is_an_error_that_says_so(ad
 
 @pytest.mark.anyio
 async def test_cancelling_a_long_generation_frees_its_slot(address: str, renderer: TokenRenderer):
-    """With `ignore_eos` every request would go on for as long as its window lasts."""
+    """With `ignore_eos` every request would run until its window is full."""
     async with (
         connected(address, tokenizer=renderer, extra={"ignore_eos": True}) as engine,
         httpx.AsyncClient() as http,
@@ -229,11 +229,9 @@ async def test_cancelling_a_long_generation_frees_its_slot(address: str, rendere
             await until(lambda: all(meter.tokens for meter in meters))
             assert await busy() == SLOTS
             group.cancel_scope.cancel()
-        for _ in range(1000):
-            if await busy() == 0:
-                break
-            await anyio.sleep(0.01)
-        assert await busy() == 0
+        with anyio.fail_after(60):
+            while await busy():  # noqa: ASYNC110 (the server has no event for it)
+                await anyio.sleep(0.01)
         assert all(meter.tokens < 1900 for meter in meters)
 
 
@@ -241,7 +239,7 @@ async def test_cancelling_a_long_generation_frees_its_slot(address: str, rendere
 
 
 def check_tree(tree: Tree, *, exact: bool) -> None:
-    """What holds for every tree, whatever the model said."""
+    """Check what holds for every tree."""
     budget = tree.budget
     assert 0 < tree.usage.tokens + tree.usage.lost_tokens <= budget.tokens
     assert len(tree.nodes) <= budget.nodes
@@ -270,7 +268,7 @@ def check_tree(tree: Tree, *, exact: bool) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("exact", [True, False], ids=["ids", "text"])
 @pytest.mark.parametrize("dialect", ["tools", "python"])
-async def test_a_tree_keeps_its_budget_and_its_records(
+async def test_a_tree_stays_within_its_budget_and_records_every_token(
     address: str, renderer: TokenRenderer, dialect: str, exact: bool
 ):
     task = Task(question="Who was born first?", context=CONTEXT)
@@ -288,8 +286,8 @@ FIRST_TURN = {
 
 
 @dataclass
-class Led:
-    """The root's first turn is put into its mouth, by a grammar; the model samples everything, and says the rest."""
+class ForcedFirstTurn:
+    """A grammar forces the root's first turn; the model samples everything else freely."""
 
     first: HttpEngine
     rest: HttpEngine
@@ -304,7 +302,7 @@ class Led:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("dialect", FIRST_TURN)
-async def test_clones_that_run_together_are_each_recorded(address: str, renderer: TokenRenderer, dialect: str):
+async def test_clones_that_run_in_parallel_are_each_recorded(address: str, renderer: TokenRenderer, dialect: str):
     forced = {"grammar": f"root ::= {json.dumps(FIRST_TURN[dialect])}"}
     budget = Budget(tokens=250, nodes=3, depth=1, turns=2, window=WINDOW, reserve=12)
     async with (
@@ -312,7 +310,7 @@ async def test_clones_that_run_together_are_each_recorded(address: str, renderer
         connected(address, tokenizer=renderer, extra=ASCII) as rest,
     ):
         tree = await ramet.run(
-            "Name animals.", engine=Led(first, rest), budget=budget, dialect=dialect, temperature=0.0
+            "Name animals.", engine=ForcedFirstTurn(first, rest), budget=budget, dialect=dialect, temperature=0.0
         )
     check_tree(tree, exact=True)
     assert [node.goal for node in tree.nodes] == ["Name animals.", "Name a bird", "Name a fish"]

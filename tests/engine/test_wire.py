@@ -1,4 +1,4 @@
-"""What servers send, put together."""
+"""Server responses assembled into completions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramet.engine.scripted import WordTokenizer
-from ramet.engine.wire import Collected, Event, events, problem
+from ramet.engine.wire import Event, StreamedCompletion, error_text, events
 from ramet.errors import EngineBusy, EngineError
 from ramet.tokens.render import TextRenderer, TokenRenderer
 from ramet.types import Completion, Meter
@@ -41,7 +41,7 @@ EXACT.tokenizer.encode(" ".join(f"w{i}" for i in range(400)), control=False)  # 
 
 
 def read(data: bytes, *, pieces: Sequence[bytes] | None = None, kind: str = "text/event-stream") -> list[Event]:
-    """The events in a body, which may come in pieces."""
+    """The events in a body, which may arrive in pieces."""
 
     async def body() -> AsyncIterator[bytes]:
         for piece in pieces or [data]:
@@ -55,7 +55,7 @@ def read(data: bytes, *, pieces: Sequence[bytes] | None = None, kind: str = "tex
 
 
 def collect(*sent: Any, exact: bool = False, max_tokens: int = 50) -> Completion:
-    collected = Collected(Meter())
+    collected = StreamedCompletion(Meter())
     for event in sent:
         collected.add(Event.model_validate(event))
     return collected.completion(max_tokens=max_tokens, renderer=EXACT if exact else TextRenderer())
@@ -67,14 +67,14 @@ def sse(*sent: Any) -> bytes:
 
 @given(st.lists(TEXT, min_size=1, max_size=4), st.lists(st.integers(0, 400), max_size=6), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_events_are_the_same_wherever_the_network_cuts_them(texts: list[str], cuts: list[int], windows: bool):
-    """Also in the middle of a character."""
+def test_events_do_not_depend_on_where_the_network_splits_them(texts: list[str], cuts: list[int], windows: bool):
+    """Including splits in the middle of a character."""
     data = sse(*(chat(text) for text in texts)) + b": ping\n\nevent: x\ndata:[DONE]\n\n"
     data = data.replace(b"\n", b"\r\n") if windows else data
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     pieces = [data[a:b] for a, b in pairwise(edges)]
-    said = [choice.delta.content for event in read(data, pieces=pieces) for choice in event.choices if choice.delta]
-    assert said == texts
+    received = [choice.delta.content for event in read(data, pieces=pieces) for choice in event.choices if choice.delta]
+    assert received == texts
 
 
 def test_nothing_is_read_after_the_end():
@@ -83,34 +83,34 @@ def test_nothing_is_read_after_the_end():
 
 @given(JSON)
 @settings(max_examples=100, deadline=None)
-def test_whatever_json_a_server_sends_is_an_event_or_a_failure_that_may_pass(value: Any):
+def test_any_json_is_an_event_or_a_transient_failure(value: Any):
     for kind in ("application/json", "text/event-stream"):
         body = json.dumps(value).encode()
         try:
-            found = read(body if kind == "application/json" else b"data: " + body + b"\n\n", kind=kind)
+            received = read(body if kind == "application/json" else b"data: " + body + b"\n\n", kind=kind)
         except EngineBusy:
             continue
-        for event in found:
-            Collected(Meter()).add(event)
+        for event in received:
+            StreamedCompletion(Meter()).add(event)
 
 
 @given(st.text() | JSON.map(json.dumps))
 @settings(max_examples=100, deadline=None)
 def test_an_error_body_of_any_kind_becomes_one_short_line(text: str):
-    said = problem(text)
-    assert 0 < len(said) <= 300
-    assert "\n" not in said
+    line = error_text(text)
+    assert 0 < len(line) <= 300
+    assert "\n" not in line
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "1" * 5000, '{"error": "\\ud83d"}'], ids=["deep", "long", "half a pair"]
 )
-def test_an_error_body_that_python_cannot_read_can_still_be_printed(text: str):
-    assert problem(text).encode()
+def test_an_error_body_that_cannot_be_parsed_can_be_printed(text: str):
+    assert error_text(text).encode()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"error": {"message": "no\\n such  model", "type": "x"}}', "no such model"),
         ('{"error": "plain"}', "plain"),
@@ -122,18 +122,18 @@ def test_an_error_body_that_python_cannot_read_can_still_be_printed(text: str):
         ('{"error": ""}', "no reason given"),
     ],
 )
-def test_the_sentence_in_an_error_body_is_found(text: str, said: str):
-    assert problem(text) == said
+def test_the_message_in_an_error_body_is_found(text: str, message: str):
+    assert error_text(text) == message
 
 
 @pytest.mark.parametrize("shape", [vllm, llama])
-def test_ids_and_log_probs_are_found_in_both_shapes(shape: Any):
+def test_ids_and_log_probs_are_read_in_both_formats(shape: Any):
     completion = collect(shape("a", [5]), shape(" b c", [6, 7]), shape("", [], finish="stop"), usage(3), exact=True)
     assert (completion.text, completion.token_ids, completion.logprobs) == ("a b c", (5, 6, 7), (-0.5, -0.5, -0.5))
     assert (completion.num_tokens, completion.prompt_tokens, completion.cached_tokens) == (3, 7, 3)
 
 
-def test_a_text_engine_gets_no_ids_even_when_the_server_sends_some():
+def test_a_text_engine_ignores_ids():
     completion = collect(vllm("a", [5], finish="stop"))
     assert (completion.token_ids, completion.logprobs, completion.num_tokens) == ((), (), 1)
 
@@ -166,22 +166,22 @@ def test_every_reason_to_finish_is_a_stop_except_length(reason: str, finish: str
 @pytest.mark.parametrize(
     ("sent", "num_tokens"),
     [
-        ([chat("a b c", finish="stop"), usage(3)], 3),  # as said
-        ([vllm("ab", [1, 2], finish="stop"), usage(1)], 2),  # more ids than said
-        ([vllm("ab", [1, 2], finish="stop")], 2),  # not said: ids
-        ([chat("äöü", finish="stop")], 6),  # neither: a token is at least a byte
-        ([chat("a" * 90, finish="stop")], 50),  # and never more than allowed
-        ([chat("a", finish="length")], 50),  # stopped by the limit: all of it
+        ([chat("a b c", finish="stop"), usage(3)], 3),  # reported
+        ([vllm("ab", [1, 2], finish="stop"), usage(1)], 2),  # more ids than reported
+        ([vllm("ab", [1, 2], finish="stop")], 2),  # not reported: counted by ids
+        ([chat("äöü", finish="stop")], 6),  # neither: a token is at least one byte
+        ([chat("a" * 90, finish="stop")], 50),  # at most what was allowed
+        ([chat("a", finish="length")], 50),  # cut off by the limit
         ([chat("", finish="stop")], 0),
     ],
 )
-def test_the_bill_is_what_was_said_or_counted_or_else_the_most_it_can_be(sent: list[Any], num_tokens: int):
+def test_the_token_count_is_reported_or_counted_or_an_upper_bound(sent: list[Any], num_tokens: int):
     assert collect(*sent).num_tokens == num_tokens
 
 
-def test_the_meter_runs_while_events_come_in():
+def test_the_meter_counts_as_events_arrive():
     meter = Meter()
-    collected = Collected(meter)
+    collected = StreamedCompletion(meter)
     seen: list[int] = []
     for event in (chat(""), chat("a"), vllm("b c", [1, 2]), llama("", [3]), usage(9)):
         collected.add(Event.model_validate(event))

@@ -1,4 +1,4 @@
-"""Which tasks are asked, how they are parted by size, and which are beyond what was trained on."""
+"""The tasks of an evaluation: selection, buckets by size, and which are beyond training."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.errors import ConfigError
-from ramet.evaluate.items import Trained, buckets, items_of, tasksets_of
-from ramet.interfaces import Sized
-from ramet.tasks.registry import TASKSETS, load
+from ramet.evaluate.items import Trained, load_tasksets, select_items, size_buckets
+from ramet.interfaces import HasSizes
+from ramet.tasks.registry import TASKSETS, load_taskset
 
 
 def test_the_first_tasks_of_every_split_or_all_it_has() -> None:
-    items = items_of(tasksets_of(["arithmetic:eval", "craft:hard"], {}), number=140)
+    items = select_items(load_tasksets(["arithmetic:eval", "craft:hard"], {}), num_tasks=140)
     assert [item.task.id for item in items[:2]] == ["arithmetic:eval/0", "arithmetic:eval/1"]
     assert sum(item.bucket == "arithmetic:eval" for item in items) == 140
     assert sum(item.bucket == "craft:hard" for item in items) == 136
 
 
-def test_with_one_split_parts_go_by_size() -> None:
-    items = items_of(tasksets_of(["arithmetic:eval"], {"operators": [2, 4]}), number=30)
+def test_with_one_split_buckets_are_sizes() -> None:
+    items = select_items(load_tasksets(["arithmetic:eval"], {"operators": [2, 4]}), num_tasks=30)
     assert {(item.bucket, item.size) for item in items} == {("2", 2), ("3", 3), ("4", 4)}
 
 
-def test_beyond_is_what_no_training_covered() -> None:
-    tasksets = tasksets_of(["arithmetic:eval"], {"operators": [2, 6]})
+def test_tasks_that_no_training_range_covers_are_beyond() -> None:
+    tasksets = load_tasksets(["arithmetic:eval"], {"operators": [2, 6]})
     trained = [Trained("arithmetic", 2, 3), Trained("arithmetic", 5, 5), Trained("craft", 1, 9)]
-    items = items_of(tasksets, number=60, trained=trained)
+    items = select_items(tasksets, num_tasks=60, trained=trained)
     assert {(item.bucket, item.beyond) for item in items} == {
         ("2", False),
         ("3", False),
@@ -39,20 +39,20 @@ def test_beyond_is_what_no_training_covered() -> None:
         ("5", False),
         ("6", True),
     }
-    assert not any(item.beyond for item in items_of(tasksets, number=10))
+    assert not any(item.beyond for item in select_items(tasksets, num_tasks=10))
 
 
-def test_another_taskset_than_the_trained_one_is_beyond() -> None:
-    items = items_of(tasksets_of(["craft:easy"], {}), number=3, trained=[Trained("arithmetic", 1, 99)])
+def test_another_taskset_than_the_trained_one_is_beyond_training() -> None:
+    items = select_items(load_tasksets(["craft:easy"], {}), num_tasks=3, trained=[Trained("arithmetic", 1, 99)])
     assert all(item.beyond for item in items)
-    items = items_of(tasksets_of(["craft:easy"], {}), number=3, trained=[Trained(None, 1, 99)])
+    items = select_items(load_tasksets(["craft:easy"], {}), num_tasks=3, trained=[Trained(None, 1, 99)])
     assert not any(item.beyond for item in items)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(0, 40), st.integers(2, 9))
-def test_parts_are_few_ordered_and_never_mix_trained_with_beyond(sizes: list[int], edge: int, most: int) -> None:
+def test_buckets_are_few_ordered_and_never_mix_trained_sizes(sizes: list[int], edge: int, most: int) -> None:
     given_ = [(float(size), size > edge) for size in sizes]
-    parts = buckets(given_, most=most)
+    parts = size_buckets(given_, most=most)
     assert len(set(parts)) <= most
     sides: dict[str, set[bool]] = {}
     spans: dict[str, list[float]] = {}
@@ -68,7 +68,7 @@ def test_parts_are_few_ordered_and_never_mix_trained_with_beyond(sizes: list[int
 
 
 def test_an_option_goes_to_the_tasksets_that_have_it() -> None:
-    (_, arithmetic, _), (_, craft, _) = tasksets_of(["arithmetic:eval", "craft:easy"], {"digits": 2})
+    (_, arithmetic, _), (_, craft, _) = load_tasksets(["arithmetic:eval", "craft:easy"], {"digits": 2})
     assert getattr(arithmetic, "digits", None) == (2, 2)
     assert not hasattr(craft, "digits")
 
@@ -85,25 +85,25 @@ def test_an_option_goes_to_the_tasksets_that_have_it() -> None:
         (["craft:hard"], {"digits": 3}, "craft has no option 'digits'"),
     ],
 )
-def test_tasks_that_do_not_exist_are_told(specs: list[str], options: dict[str, object], words: str) -> None:
+def test_tasks_that_do_not_exist_are_refused(specs: list[str], options: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        tasksets_of(specs, options)
+        load_tasksets(specs, options)
 
 
-def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_tasks_with_the_same_id_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text("".join(json.dumps({"question": f"q{i}", "answer": "a", "id": f"i{i}"}) + "\n" for i in range(9)))
-    with pytest.raises(ConfigError, match="two tasks are called 'i"):
-        items_of(tasksets_of(["jsonl:all", "jsonl:train"], {"file": str(file)}), number=9)
+    with pytest.raises(ConfigError, match="two tasks have the id 'i"):
+        select_items(load_tasksets(["jsonl:all", "jsonl:train"], {"file": str(file)}), num_tasks=9)
 
 
 @pytest.mark.parametrize(
     "name", ["arithmetic", "craft", "multihop", "search", "aggregate", "countdown", "number_search"]
 )
-def test_a_split_s_sizes_hold_all_its_tasks(name: str) -> None:
+def test_the_size_range_of_a_split_covers_its_tasks(name: str) -> None:
     assert name in TASKSETS
-    taskset = load(name)
-    assert isinstance(taskset, Sized)
+    taskset = load_taskset(name)
+    assert isinstance(taskset, HasSizes)
     for split in taskset.splits if name == "craft" else ("train", "eval", "long"):
         found = [taskset.size_of(taskset.task(split, index)) for index in range(12)]
         least, most = taskset.sizes(split) or (1, 0)

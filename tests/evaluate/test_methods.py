@@ -1,4 +1,4 @@
-"""Methods: what each may spend, which tree it stands by, and what counts as the same answer."""
+"""Methods: the budget of each tree, the choice among trees, and what counts as the same answer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,25 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet.errors import ConfigError
-from ramet.evaluate.methods import Method, choose, method_of, methods_of, same, same_text, seed_of, tree_budget, vote
-from ramet.evaluate.run import evaluate
-from ramet.tasks.registry import load
+from ramet.evaluate import evaluate
+from ramet.evaluate.methods import (
+    Method,
+    choose_tree,
+    is_oracle,
+    parse_method,
+    parse_methods,
+    same_answer,
+    same_text,
+    tree_budget,
+    vote,
+)
+from ramet.tasks.dice import seed_of
+from ramet.tasks.registry import load_taskset
 from ramet.types import Prompt, Stop, Task
 from tests.agent.scripts import delegate, words
 from tests.evaluate.trees import answered
 
-ARITHMETIC = load("arithmetic")
+ARITHMETIC = load_taskset("arithmetic")
 TASK = ARITHMETIC.task("eval", 0)
 
 
@@ -32,29 +43,29 @@ TASK = ARITHMETIC.task("eval", 0)
     ("name", "kind", "trees", "depth"),
     [("single", "single", 1, 0), ("vote@8", "vote", 8, 0), ("best@2", "best", 2, 0), ("clones/2", "clones", 1, 2)],
 )
-def test_a_name_says_how_many_trees_and_how_deep(name: str, kind: Any, trees: int, depth: int) -> None:
-    assert method_of(name) == Method(name=name, kind=kind, trees=trees, depth=depth)
+def test_the_name_sets_the_number_of_trees_and_the_depth(name: str, kind: Any, trees: int, depth: int) -> None:
+    assert parse_method(name) == Method(name=name, kind=kind, trees=trees, depth=depth)
 
 
-def test_clones_go_as_deep_as_the_budget_allows() -> None:
-    assert method_of("clones").depth is None
+def test_clones_are_as_deep_as_the_budget_allows() -> None:
+    assert parse_method("clones").depth is None
 
 
 @pytest.mark.parametrize(
     "name", ["", "vote", "vote@0", "vote@", "clones/", "clones/-1", "single@3", "best@x", "Single"]
 )
-def test_an_unknown_method_says_what_is_accepted(name: str) -> None:
+def test_an_unknown_method_lists_the_accepted_ones(name: str) -> None:
     with pytest.raises(ConfigError, match="accepted are single, vote@K, best@K, clones, clones/DEPTH"):
-        method_of(name)
+        parse_method(name)
 
 
-def test_a_method_is_named_once() -> None:
+def test_a_method_named_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="twice"):
-        methods_of(["single", "single"])
+        parse_methods(["single", "single"])
 
 
 def test_only_best_is_an_oracle() -> None:
-    assert [method_of(name).oracle for name in ("single", "vote@2", "best@2", "clones")] == [False, False, True, False]
+    assert [is_oracle(name) for name in ("single", "vote@2", "best@2", "clones")] == [False, False, True, False]
 
 
 # Budgets.
@@ -62,27 +73,27 @@ def test_only_best_is_an_oracle() -> None:
 
 def test_the_trees_of_an_item_share_its_budget() -> None:
     declared = ramet.Budget(tokens=9999, depth=3, money=1.0, prices=ramet.Prices(generated=1.0))
-    part = tree_budget(method_of("vote@8"), declared, tokens=1003, limits={})
+    part = tree_budget(parse_method("vote@8"), declared, tokens=1003, limits={})
     assert (part.tokens, part.depth, part.money) == (125, 0, 0.125)
-    assert tree_budget(method_of("clones"), declared, tokens=1003, limits={}).depth == 3
-    assert tree_budget(method_of("clones/1"), declared, tokens=1003, limits={}).depth == 1
-    assert tree_budget(method_of("best@4"), declared, tokens=None, limits={}).tokens == 2499
+    assert tree_budget(parse_method("clones"), declared, tokens=1003, limits={}).depth == 3
+    assert tree_budget(parse_method("clones/1"), declared, tokens=1003, limits={}).depth == 1
+    assert tree_budget(parse_method("best@4"), declared, tokens=None, limits={}).tokens == 2499
 
 
-def test_other_limits_are_laid_over_those_of_the_task_and_no_window_is_larger_than_the_model_s() -> None:
+def test_limits_override_those_of_the_task_and_the_window_is_at_most_that_of_the_model() -> None:
     declared = ramet.Budget(nodes=64, window=16384)
-    budget = tree_budget(method_of("clones"), declared, tokens=100, limits={"nodes": 4}, window=2048)
+    budget = tree_budget(parse_method("clones"), declared, tokens=100, limits={"nodes": 4}, window=2048)
     assert (budget.nodes, budget.window) == (4, 2048)
-    assert tree_budget(method_of("clones"), declared, tokens=100, limits={}, window=10**6).context == 16384
+    assert tree_budget(parse_method("clones"), declared, tokens=100, limits={}, window=10**6).window == 16384
 
 
-def test_a_budget_without_a_token_for_each_tree_is_refused() -> None:
-    with pytest.raises(ConfigError, match="vote@8 grows 8 trees, and a budget of 7 tokens"):
-        tree_budget(method_of("vote@8"), ramet.Budget(), tokens=7, limits={})
+def test_a_budget_with_less_than_a_token_per_tree_is_refused() -> None:
+    with pytest.raises(ConfigError, match="vote@8 grows 8 trees: a budget of 7 tokens is too small"):
+        tree_budget(parse_method("vote@8"), ramet.Budget(), tokens=7, limits={})
 
 
 def talker(seed: int) -> ramet.ScriptedEngine:
-    """Never stops by itself, and delegates whenever it may."""
+    """Never answers, and delegates whenever it may."""
 
     def script(prompt: Prompt) -> str:
         may = "delegate(" in prompt.messages[0].content
@@ -91,27 +102,27 @@ def talker(seed: int) -> ramet.ScriptedEngine:
     return ramet.ScriptedEngine(script)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["single", "vote@2", "vote@3", "vote@8", "best@5", "clones", "clones/1"]),
     st.integers(8, 3000),
     st.integers(0, 1000),
 )
-def test_whatever_a_method_does_for_an_item_its_budget_covers(method: str, budget: int, seed: int) -> None:
+def test_the_budget_covers_everything_a_method_does_for_an_item(method: str, budget: int, seed: int) -> None:
     engine = talker(seed)
-    found = anyio.run(
+    evaluation = anyio.run(
         partial(evaluate, ["arithmetic:eval"], engine=engine, methods=[method], budgets=[budget], n=1, seed=seed)
     )
-    (record,) = found.records
+    (record,) = evaluation.records
     assert record.generated == engine.generated <= budget
     assert record.nodes == len({prompt.node_id for prompt in engine.prompts})
-    assert len(record.trees) == method_of(method).trees
+    assert len(record.trees) == parse_method(method).trees
 
 
 # Seeds.
 
 
-def test_a_seed_follows_from_its_place_alone() -> None:
+def test_the_seed_of_a_tree_depends_only_on_its_place() -> None:
     place = (0, "vote@8", 1000, "craft:hard/17", 3)
     assert seed_of(*place) == seed_of(*place) == 34063776633778292
     others = [(1, *place[1:]), (0, "best@8", *place[2:]), (*place[:2], 2000, *place[3:]), (*place[:3], "x", 3)]
@@ -126,32 +137,32 @@ def chosen(*answers: str | None) -> int:
     return int(vote(ARITHMETIC, TASK, trees).id)
 
 
-def test_the_answer_most_trees_gave_wins_in_the_words_of_the_first() -> None:
+def test_the_first_tree_with_the_most_frequent_answer_wins() -> None:
     assert chosen("3", "So it is 7", "7", "4") == 1
 
 
-def test_of_equally_frequent_answers_the_first_wins() -> None:
+def test_among_equally_frequent_answers_the_first_wins() -> None:
     assert chosen("3", "7", "7", "3") == 0
     assert chosen("5", "6", "7") == 0
 
 
-def test_who_has_no_answer_has_no_vote() -> None:
+def test_trees_without_an_answer_have_no_vote() -> None:
     assert chosen(None, None, "  ", "9") == 3
     assert chosen(None, None) == 0
 
 
 def test_a_vote_does_not_look_at_verdicts() -> None:
     trees = [answered("3", score=0.0), answered("3", score=0.0), answered("4", score=1.0)]
-    assert choose(method_of("vote@3"), ARITHMETIC, TASK, trees) is trees[0]
+    assert choose_tree(parse_method("vote@3"), ARITHMETIC, TASK, trees) is trees[0]
 
 
-def test_the_best_is_chosen_by_its_verdict_the_first_of_equals() -> None:
+def test_best_takes_the_first_tree_with_the_highest_score() -> None:
     trees = [answered("3", score=0.2), answered("4", score=1.0), answered("4", score=1.0)]
-    assert choose(method_of("best@3"), ARITHMETIC, TASK, trees) is trees[1]
+    assert choose_tree(parse_method("best@3"), ARITHMETIC, TASK, trees) is trees[1]
 
 
-def test_where_the_world_decides_the_first_tree_that_ended_by_answering_is_taken() -> None:
-    craft = load("craft")
+def test_if_the_outcome_is_the_state_of_a_world_the_first_tree_that_answered_is_taken() -> None:
+    craft = load_taskset("craft")
     task = craft.task("easy", 0)
     trees = [
         answered("done", stop=Stop.BUDGET),
@@ -199,16 +210,16 @@ def math(kind: str) -> Task:
         ("gym", TASK, "1,000", "1000", True),
     ],
 )
-def test_tasksets_know_what_is_the_same_answer(name: str, task: Task, one: str, other: str, equal: bool) -> None:
-    taskset = load(name)
-    assert same(taskset, task, one, other) is equal
-    assert same(taskset, task, other, one) is equal
+def test_tasksets_decide_which_answers_are_the_same(name: str, task: Task, one: str, other: str, equal: bool) -> None:
+    taskset = load_taskset(name)
+    assert same_answer(taskset, task, one, other) is equal
+    assert same_answer(taskset, task, other, one) is equal
 
 
-def test_formulas_are_the_same_when_they_mean_the_same() -> None:
-    taskset = load("math")
-    assert same(taskset, math("math"), r"\boxed{\frac{1}{2}}", "0.5")
-    assert not same(taskset, math("math"), r"\boxed{\frac{1}{2}}", "0.6")
+def test_equivalent_formulas_are_the_same_answer() -> None:
+    taskset = load_taskset("math")
+    assert same_answer(taskset, math("math"), r"\boxed{\frac{1}{2}}", "0.5")
+    assert not same_answer(taskset, math("math"), r"\boxed{\frac{1}{2}}", "0.6")
 
 
 @pytest.mark.parametrize(
@@ -219,15 +230,17 @@ def test_formulas_are_the_same_when_they_mean_the_same() -> None:
         ("f1", "the cat", "Cat", True),
     ],
 )
-def test_one_s_own_questions_go_by_their_check(tmp_path: Path, check: str, one: str, other: str, equal: bool) -> None:
+def test_answers_of_a_file_are_compared_by_its_check(
+    tmp_path: Path, check: str, one: str, other: str, equal: bool
+) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"question": "q", "answer": "3", "size": 4}) + "\n")
-    taskset = load("jsonl", file=str(file), check=check)
+    taskset = load_taskset("jsonl", file=str(file), check=check)
     task = taskset.task("all", 0)
-    assert same(taskset, task, one, other) is equal
+    assert same_answer(taskset, task, one, other) is equal
 
 
-def test_without_a_notion_of_its_own_words_and_numbers_decide() -> None:
+def test_other_answers_are_compared_as_words_and_numbers() -> None:
     assert same_text(" New\n York", "new york.")
     assert same_text("2.50", "2.5")
     assert not same_text("2.5 kg", "2.5")

@@ -1,4 +1,4 @@
-"""An evaluation from Python: what is recorded, what it depends on, and how it goes on after it broke off."""
+"""An evaluation from Python: its records, what they depend on, and how it resumes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 import ramet
 from ramet.errors import ConfigError, EngineError
 from ramet.evaluate import Evaluation, Record, evaluate, read_records
-from ramet.evaluate.costs import costs_of
-from ramet.evaluate.journal import FILE, Journal, alone, write_records
+from ramet.evaluate.costs import tree_costs
+from ramet.evaluate.journal import FILE, Journal, write_records
 from ramet.store import RunDir, read_trees
 from ramet.tasks.arithmetic import Arithmetic, Calculator
 from ramet.tasks.judge import Judge
 from ramet.tasks.oracle import script
-from ramet.tasks.registry import load
+from ramet.tasks.registry import load_taskset
 from ramet.types import Completion, Prompt
 from tests.evaluate.trees import answered, record
 
@@ -28,13 +28,13 @@ EASY = {"operators": [1, 3], "digits": 1}
 
 
 def solver(prompt: Prompt) -> str:
-    """Solves every expression, by delegation where it may."""
+    """Solves every expression, by delegation if it may."""
     may = "delegate(" in prompt.messages[0].content
     return script(Calculator(delegate=may, dice_seed=("test",)), "tools")(prompt)
 
 
 class Drawing(ramet.ScriptedEngine):
-    """Answers with a number that follows from the seed, and remembers the seeds of every task."""
+    """Answers with a number that depends on the seed, and records the seeds of every task."""
 
     def __init__(self) -> None:
         super().__init__(lambda prompt: f"Answer: {self.seed % 3}")
@@ -48,7 +48,7 @@ class Drawing(ramet.ScriptedEngine):
 
 
 class Failing(ramet.ScriptedEngine):
-    """A server that goes away after so many calls."""
+    """An engine that fails after a number of calls."""
 
     def __init__(self, after: int) -> None:
         super().__init__(solver)
@@ -61,7 +61,7 @@ class Failing(ramet.ScriptedEngine):
 
 
 def evaluated(*methods: str, engine: ramet.ScriptedEngine | None = None, **more: Any) -> Evaluation:
-    """On expressions of one to three operators, unless said otherwise."""
+    """By default on expressions of one to three operators."""
     given: dict[str, Any] = {"budgets": [300], "n": 6, "taskset": EASY} | more
     given = {"methods": methods or ["single"], "engine": engine or ramet.ScriptedEngine(solver)} | given
     return anyio.run(partial(evaluate, [SPLIT], **given))
@@ -70,77 +70,82 @@ def evaluated(*methods: str, engine: ramet.ScriptedEngine | None = None, **more:
 # What is recorded.
 
 
-def test_there_is_a_record_for_every_item_of_every_cell_in_order() -> None:
-    found = evaluated("single", "vote@2", budgets=[200, 300], n=3)
+def test_every_item_of_every_cell_has_a_record_in_order() -> None:
+    evaluation = evaluated("single", "vote@2", budgets=[200, 300], n=3)
     ids = [f"{SPLIT}/{i}" for i in range(3)]
-    assert [(one.method, one.budget, one.task) for one in found.records] == [
+    assert [(one.method, one.budget, one.task) for one in evaluation.records] == [
         (method, budget, task) for method in ("single", "vote@2") for budget in (200, 300) for task in ids
     ]
-    assert all(one.score == 1.0 for one in found.records)
+    assert all(one.score == 1.0 for one in evaluation.records)
 
 
 def test_single_and_votes_never_delegate_and_clones_do() -> None:
-    found = evaluated("single", "vote@3", "best@2", "clones", "clones/1", "clones/0", budgets=[2000], n=8, taskset={})
-    depths = {method: [one.depth for one in found.records if one.method == method] for method in found.config.methods}
+    evaluation = evaluated(
+        "single", "vote@3", "best@2", "clones", "clones/1", "clones/0", budgets=[2000], n=8, taskset={}
+    )
+    depths = {
+        method: [one.depth for one in evaluation.records if one.method == method]
+        for method in evaluation.config.methods
+    }
     assert depths["single"] == depths["vote@3"] == depths["best@2"] == depths["clones/0"] == [0] * 8
     assert max(depths["clones"]) > 1
     assert max(depths["clones/1"]) == 1
 
 
-def test_a_record_adds_up_all_trees_of_its_item_and_they_are_kept(tmp_path: Path) -> None:
-    run = RunDir.create(tmp_path, "kept")
-    found = evaluated("vote@3", "clones", run=run)
+def test_a_record_adds_up_all_trees_of_its_item_and_they_are_stored(tmp_path: Path) -> None:
+    evaluation = evaluated("vote@3", "clones", into=tmp_path / "kept")
+    run = RunDir.open(tmp_path / "kept")
     trees = {tree.id: tree for tree in read_trees(run)}
     assert len(trees) == 6 * 3 + 6
-    for one in found.records:
-        costs = [costs_of(trees[name]) for name in one.trees]
+    for one in evaluation.records:
+        costs = [tree_costs(trees[name]) for name in one.trees]
         assert one.generated == sum(cost.generated for cost in costs)
         assert one.critical_path == max(cost.critical_path for cost in costs)
         assert one.nodes == sum(cost.nodes for cost in costs)
         assert {trees[name].task.id for name in one.trees} == {one.task}
     assert "vote@3.300.arithmetic:eval/0.2" in trees
-    assert sorted(read_records(run), key=repr) == sorted(found.records, key=repr)
+    assert sorted(read_records(run), key=repr) == sorted(evaluation.records, key=repr)
 
 
-def test_without_budgets_every_task_has_its_own() -> None:
-    found = evaluated("single", budgets=[], n=2)
-    assert [one.budget for one in found.records] == [None, None]
-    assert "own" in found.table()
+def test_without_budgets_every_task_has_the_one_it_declares() -> None:
+    evaluation = evaluated("single", budgets=[], n=2)
+    assert [one.budget for one in evaluation.records] == [None, None]
+    assert "task's own" in evaluation.table()
 
 
-def test_money_is_counted_by_a_price_table() -> None:
-    found = evaluated("single", n=2, budget={"prices": {"prompt": 1.0, "generated": 2.0}})
-    for one in found.records:
+def test_dollars_are_counted_by_a_price_table() -> None:
+    evaluation = evaluated("single", n=2, budget={"prices": {"prompt": 1.0, "generated": 2.0}})
+    for one in evaluation.records:
         assert one.dollars == pytest.approx((one.prompt + 2 * one.generated) / 1e6)
 
 
-def test_sizes_and_what_is_beyond_are_recorded() -> None:
-    found = evaluated("single", n=20, trained="1:2")
-    assert {(one.size, one.bucket, one.beyond) for one in found.records} == {
+def test_records_hold_sizes_and_whether_they_are_beyond_training() -> None:
+    evaluation = evaluated("single", n=20, trained="1:2")
+    assert {(one.size, one.bucket, one.beyond) for one in evaluation.records} == {
         (1, "1", False),
         (2, "2", False),
         (3, "3", True),
     }
 
 
-def test_the_table_says_it_all() -> None:
+def test_the_table_has_cells_and_comparisons() -> None:
     lines = evaluated("single", "clones", budgets=[1000]).table().splitlines()
     assert lines[1].split()[:4] == ["method", "budget", "items", "accuracy"]
     assert lines[2].split()[:6] == ["single", "1,000", "6", "100%", "[61,", "100]"]
     assert any("clones − single" in line and "cannot tell" in line for line in lines)
 
 
-def test_a_taskset_of_one_s_own_needs_no_line_in_a_registry() -> None:
+def test_a_taskset_object_can_be_evaluated_without_registration() -> None:
     class Mine(Arithmetic):
         name = "mine"
 
     own = Mine(operators=2, digits=1)
-    found = anyio.run(partial(evaluate, [(own, "eval"), SPLIT], engine=ramet.ScriptedEngine(solver), n=2))
-    assert [one.task for one in found.records[:4]] == ["mine:eval/0", "mine:eval/1", f"{SPLIT}/0", f"{SPLIT}/1"]
-    assert [section.title for section in found.sections()] == ["mine:eval", SPLIT]
+    evaluation = anyio.run(partial(evaluate, [(own, "eval"), SPLIT], engine=ramet.ScriptedEngine(solver), n=2))
+    assert [one.task for one in evaluation.records[:4]] == ["mine:eval/0", "mine:eval/1", f"{SPLIT}/0", f"{SPLIT}/1"]
+    assert [section.title for section in evaluation.sections()] == ["mine:eval", SPLIT]
 
 
-# What a cell's numbers depend on.
+# What the numbers of a cell depend on.
 
 
 def seeds(*methods: str, budgets: Sequence[int] = (300,), n: int = 3, seed: int = 0) -> dict[str, list[int]]:
@@ -149,62 +154,62 @@ def seeds(*methods: str, budgets: Sequence[int] = (300,), n: int = 3, seed: int 
     return engine.seeds
 
 
-def test_a_cell_does_not_depend_on_what_else_runs() -> None:
-    alone_ = evaluated("vote@3", engine=Drawing(), n=3)
+def test_a_cell_does_not_depend_on_what_else_is_evaluated() -> None:
+    alone = evaluated("vote@3", engine=Drawing(), n=3)
     among = evaluated("single", "vote@3", "clones", engine=Drawing(), budgets=[200, 300], n=5)
-    wanted = {one.task for one in alone_.records}
+    wanted = {one.task for one in alone.records}
     same = [one for one in among.records if (one.method, one.budget) == ("vote@3", 300) and one.task in wanted]
     assert [(one.task, one.answer, one.score, one.trees) for one in same] == [
-        (one.task, one.answer, one.score, one.trees) for one in alone_.records
+        (one.task, one.answer, one.score, one.trees) for one in alone.records
     ]
 
 
-def test_every_tree_draws_with_a_seed_of_its_own() -> None:
+def test_every_tree_has_its_own_seed() -> None:
     drawn = seeds("single", "vote@3", "best@2", budgets=[200, 300])
-    every = [seed for found in drawn.values() for seed in found]
+    every = [seed for drawn_seeds in drawn.values() for seed in drawn_seeds]
     assert len(every) == len(set(every)) == 3 * 2 * (1 + 3 + 2)
-    other = [seed for found in seeds("single", seed=1).values() for seed in found]
+    other = [seed for drawn_seeds in seeds("single", seed=1).values() for seed in drawn_seeds]
     assert not set(every) & set(other)
 
 
-def test_how_many_trees_grow_at_once_changes_nothing() -> None:
+def test_concurrency_does_not_change_the_records() -> None:
     one, many = (evaluated("vote@3", engine=Drawing(), concurrency=number) for number in (1, 64))
     assert [(r.task, r.answer) for r in one.records] == [(r.task, r.answer) for r in many.records]
 
 
-def test_no_more_trees_grow_at_once_than_were_asked_for() -> None:
+def test_at_most_concurrency_trees_run_in_parallel() -> None:
     engine = ramet.ScriptedEngine(lambda prompt: ramet.Reply(text="Answer: 1", seconds=0.001))
     evaluated("vote@4", engine=engine, concurrency=3, n=5)
     assert engine.most_running == 3
 
 
-# Going on.
+# Resuming.
 
 
-def test_what_was_finished_before_a_failure_is_kept_and_not_done_again(tmp_path: Path) -> None:
+def test_items_finished_before_a_failure_are_kept_and_not_run_again(tmp_path: Path) -> None:
     whole = evaluated("single", "clones")
-    run = RunDir.create(tmp_path, "broken")
-    with pytest.raises(EngineError, match="the server is gone"):
-        evaluated("single", "clones", engine=Failing(after=9), run=run, concurrency=2)
+    run = tmp_path / "broken"
+    engine = Failing(after=9)
+    with pytest.raises(EngineError, match=r"the server is gone · finished items are kept in .*broken: run the same"):
+        evaluated("single", "clones", engine=engine, into=run, concurrency=2)
     kept = read_records(run)
     assert 0 < len(kept) < 12
-    engine = ramet.ScriptedEngine(solver)
-    found = evaluated("single", "clones", engine=engine, run=RunDir.open(run.path))
+    engine.prompts.clear()
+    engine.after = 10**9
+    evaluation = evaluated("single", "clones", engine=engine, into=run, concurrency=2)
     done = {(one.method, one.task) for one in kept}
-    asked = {prompt.goal for prompt in engine.prompts if prompt.depth == 0}
     assert len({prompt.node_id for prompt in engine.prompts if prompt.depth == 0}) == 12 - len(done)
-    assert asked
 
     def facts(records: Sequence[Record]) -> list[tuple[Any, ...]]:
         return [(one.method, one.task, one.score, one.generated, one.trees) for one in records]
 
-    assert facts(found.records) == facts(whole.records)
+    assert facts(evaluation.records) == facts(whole.records)
     names = [tree.id for tree in read_trees(run)]
-    assert sorted(names) == sorted(name for one in found.records for name in one.trees)
+    assert sorted(names) == sorted(name for one in evaluation.records for name in one.trees)
 
 
-def test_trees_without_records_are_written_over(tmp_path: Path) -> None:
-    """As a process leaves them that was killed between the two files of a chunk."""
+def test_trees_without_records_are_overwritten(tmp_path: Path) -> None:
+    """A process killed between the two files of a chunk leaves such trees."""
     run = RunDir.create(tmp_path, "torn")
     journal = Journal(run)
     journal.add(record("single", "a", 1.0, trees=("a",)), [answered("1", name="a")])
@@ -218,7 +223,7 @@ def test_trees_without_records_are_written_over(tmp_path: Path) -> None:
     assert [one.task for one in read_records(run)] == ["a", "c"]
 
 
-def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     odd = record("best@3", "a\nb", 0.25, answer="caf\ud800é", budget=None, size=2.5, dollars=0.5, trees=("x", "y"))
     write_records(tmp_path / FILE, [odd, record("single", "b", 1.0, answer=None)])
     first, second = read_records(tmp_path)
@@ -227,21 +232,13 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     assert second.answer is None
 
 
-def test_a_broken_records_file_is_one_line(tmp_path: Path) -> None:
+def test_the_error_for_a_broken_records_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"half")
     with pytest.raises(ramet.StoreError, match=r"cannot read .*records.parquet: .+\Z"):
         read_records(tmp_path)
 
 
-def test_two_processes_do_not_write_to_one_directory(tmp_path: Path) -> None:
-    run = RunDir.create(tmp_path, "mine")
-    with alone(run), pytest.raises(ConfigError, match="another process is writing to"), alone(run):
-        pass
-    with alone(run):
-        pass
-
-
-def test_answers_that_only_a_judge_can_check_are_checked_by_one(tmp_path: Path) -> None:
+def test_a_judge_grades_answers_that_the_taskset_cannot(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text('{"question": "Say something nice.", "answer": "anything nice"}\n')
     asked = {
@@ -249,13 +246,13 @@ def test_answers_that_only_a_judge_can_check_are_checked_by_one(tmp_path: Path) 
         "engine": ramet.ScriptedEngine(lambda prompt: "Answer: a"),
     }
     judge = Judge(ramet.ScriptedEngine(lambda prompt: '{"reason": "nice", "score": 0.5}'))
-    found = anyio.run(partial(evaluate, ["jsonl:all"], n=1, judge=judge, **asked))
-    assert [one.score for one in found.records] == [0.5, 0.5]
-    with pytest.raises(ConfigError, match="checked by a judge"):
+    evaluation = anyio.run(partial(evaluate, ["jsonl:all"], n=1, judge=judge, **asked))
+    assert [one.score for one in evaluation.records] == [0.5, 0.5]
+    with pytest.raises(ConfigError, match="needs a judge"):
         anyio.run(partial(evaluate, ["jsonl:all"], n=1, **asked))
 
 
-# What cannot be done.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -263,7 +260,7 @@ def test_answers_that_only_a_judge_can_check_are_checked_by_one(tmp_path: Path) 
     [
         ({"budgets": [0]}, "from 1 up"),
         ({"budgets": [5, 5]}, "each once"),
-        ({"n": 0}, "number is a whole number"),
+        ({"n": 0}, "num_tasks is a whole number"),
         ({"concurrency": 0}, "concurrency is a whole number"),
         ({"temperature": -1.0}, "temperature is a number"),
         ({"methods": ["vote@3"], "temperature": 0.0}, "vote@3 needs a temperature above 0"),
@@ -277,13 +274,13 @@ def test_answers_that_only_a_judge_can_check_are_checked_by_one(tmp_path: Path) 
         ({"budget": {"window": 40}}, "arithmetic:eval/0: the task needs a window"),
     ],
 )
-def test_what_is_wrong_is_one_line(more: dict[str, Any], words: str) -> None:
+def test_the_error_for_a_wrong_setting_is_one_line(more: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         evaluated("single", **more)
     assert "\n" not in str(caught.value)
 
 
-def test_sizes_are_refused_where_a_taskset_has_none(tmp_path: Path) -> None:
-    assert load("gym").name == "gym"
+def test_a_training_range_is_refused_if_the_taskset_has_no_sizes(tmp_path: Path) -> None:
+    assert load_taskset("gym").name == "gym"
     with pytest.raises(ConfigError, match="gym:eval has no sizes"):
         anyio.run(partial(evaluate, ["gym:eval"], engine=ramet.ScriptedEngine(solver), trained="1:2"))

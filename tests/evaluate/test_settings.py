@@ -1,36 +1,73 @@
-"""Settings of an evaluation: every knob is there on purpose, and is read."""
+"""The settings of an evaluation: each one changes what is run."""
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
 
 import ramet
 from ramet.config import load, to_toml
+from ramet.evaluate import Evaluation, evaluate
 from ramet.evaluate.settings import EvaluateConfig
+from ramet.types import Completion, Prompt
 
-SOURCE = Path(ramet.__file__).parent
 KNOBS = [
     *["tasks", "taskset", "methods", "budgets", "num_tasks", "dialect", "temperature", "seed", "show_budget"],
     *["trained", "concurrency", "budget", "engine", "judge"],
 ]
 
 
-def test_knobs_are_added_on_purpose() -> None:
+class Recorder(ramet.ScriptedEngine):
+    """Records the sampling options of every call."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda prompt: ramet.Reply(text="Answer: 1", seconds=0.001))
+        self.sampled: list[tuple[int | None, float]] = []
+
+    async def sample(self, prompt: Prompt, *, temperature: float = 1.0, **more: Any) -> Completion:
+        self.sampled.append((more.get("seed"), temperature))
+        return await super().sample(prompt, temperature=temperature, **more)
+
+
+def run(**settings: Any) -> tuple[Evaluation, Recorder]:
+    engine = Recorder()
+    given: dict[str, Any] = {"methods": ["single"], "n": 3, "taskset": {"operators": [1, 3]}} | settings
+    tasks = given.pop("tasks", ["arithmetic:eval"])
+    return anyio.run(partial(evaluate, tasks, engine=engine, **given)), engine
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "outcome"),
+    [
+        ("tasks", ["arithmetic:train"], lambda evaluation, engine: [one.task for one in evaluation.records]),
+        ("taskset", {"operators": 5}, lambda evaluation, engine: {one.size for one in evaluation.records}),
+        ("methods", ["clones"], lambda evaluation, engine: {one.method for one in evaluation.records}),
+        ("budgets", [70], lambda evaluation, engine: {one.budget for one in evaluation.records}),
+        ("n", 2, lambda evaluation, engine: len(evaluation.records)),
+        ("dialect", "python", lambda evaluation, engine: {prompt.messages[0].content for prompt in engine.prompts}),
+        ("temperature", 0.0, lambda evaluation, engine: {temperature for _, temperature in engine.sampled}),
+        ("seed", 1, lambda evaluation, engine: {seed for seed, _ in engine.sampled}),
+        ("show_budget", True, lambda evaluation, engine: {prompt.last for prompt in engine.prompts}),
+        ("trained", "0:0", lambda evaluation, engine: {one.beyond for one in evaluation.records}),
+        ("concurrency", 1, lambda evaluation, engine: engine.most_running),
+        ("budget", {"prices": {"prompt": 1.0}}, lambda evaluation, engine: {one.dollars for one in evaluation.records}),
+    ],
+)
+def test_a_setting_changes_the_evaluation(
+    setting: str, value: Any, outcome: Callable[[Evaluation, Recorder], object]
+) -> None:
+    assert outcome(*run(**{setting: value})) != outcome(*run())
+
+
+def test_a_new_setting_needs_a_test() -> None:
+    """`engine` and `judge` are used by `run_evaluation` only: see tests/cli/test_evaluate.py."""
     assert [knob.name for knob in fields(EvaluateConfig)] == KNOBS
-
-
-def test_every_knob_is_read_by_what_evaluates() -> None:
-    files = [*(SOURCE / "evaluate").glob("*.py"), SOURCE / "engine" / "choose.py"]
-    reads = {
-        node.attr
-        for path in files
-        if path.name != "settings.py"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-    }
-    assert set(KNOBS) - reads == set()
 
 
 def test_a_config_written_as_toml_loads_equal(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Intervals, differences, fronts and areas: vectors by hand, then what holds for any numbers."""
+"""Intervals, differences, fronts and areas: worked examples, then properties of any numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ramet.evaluate.statistics import (
     difference,
     front,
     hypervolume,
-    hypervolume_of,
+    hypervolume_estimate,
     items_needed,
     mean,
     rate,
@@ -33,9 +33,9 @@ POINTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 10).map(lambda te
     [(0, 50, 0.0, 0.0713), (50, 50, 0.9287, 1.0), (10, 40, 0.1419, 0.4019), (1, 1, 0.2065, 1.0)],
 )
 def test_a_rate_has_wilson_s_interval(hits: int, items: int, low: float, high: float) -> None:
-    found = rate(hits, items)
-    assert found.value == hits / items
-    assert (found.low, found.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
+    estimate = rate(hits, items)
+    assert estimate.value == hits / items
+    assert (estimate.low, estimate.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
 
 
 @pytest.mark.parametrize(("hits", "items"), [(0, 0), (3, 2), (-1, 4)])
@@ -47,21 +47,21 @@ def test_a_rate_of_nothing_is_refused(hits: int, items: int) -> None:
 @given(st.integers(1, 300), st.data())
 def test_a_rate_s_interval_holds_the_rate_and_narrows_with_more_items(items: int, data: st.DataObject) -> None:
     hits = data.draw(st.integers(0, items))
-    found, more = rate(hits, items), rate(4 * hits, 4 * items)
-    assert 0 <= found.low <= found.value <= found.high <= 1
-    assert found.high - found.low > more.high - more.low
+    estimate, more = rate(hits, items), rate(4 * hits, 4 * items)
+    assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+    assert estimate.high - estimate.low > more.high - more.low
 
 
 # Means.
 
 
-def test_a_bootstrap_interval_is_that_of_the_resampled_mean() -> None:
+def test_a_bootstrap_interval_has_the_width_of_the_resampled_mean() -> None:
     # Two items, 0 and 1: the mean of two draws is 0 or 1 in a quarter of cases each.
     assert mean([0.0, 1.0]) == mean([0.0, 1.0], seed=0)
     assert (mean([0.0, 1.0]).low, mean([0.0, 1.0]).high) == (0.0, 1.0)
     # Of 100 items half are 1: the mean of 100 draws has a standard deviation of 0.05.
-    found = mean([0.0, 1.0] * 50)
-    assert (found.low, found.high) == (pytest.approx(0.4, abs=0.011), pytest.approx(0.6, abs=0.011))
+    estimate = mean([0.0, 1.0] * 50)
+    assert (estimate.low, estimate.high) == (pytest.approx(0.4, abs=0.011), pytest.approx(0.6, abs=0.011))
 
 
 def test_the_same_seed_gives_the_same_digits_and_another_seed_others() -> None:
@@ -72,17 +72,17 @@ def test_the_same_seed_gives_the_same_digits_and_another_seed_others() -> None:
 
 def test_many_items_are_resampled_in_blocks() -> None:
     many = [float(number % 2) for number in range(4 * 2_000_000 // RESAMPLES)]
-    found = mean(many)
-    assert found.high - found.low == pytest.approx(2 * 1.96 * 0.5 / len(many) ** 0.5, rel=0.1)
+    estimate = mean(many)
+    assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * 0.5 / len(many) ** 0.5, rel=0.1)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(SCORES)
 def test_an_interval_contains_its_mean_and_stays_within_the_values(values: list[float]) -> None:
-    found = mean(values)
-    assert found.low <= found.value <= found.high
-    assert min(values) - 1e-9 <= found.low
-    assert found.high <= max(values) + 1e-9
+    estimate = mean(values)
+    assert estimate.low <= estimate.value <= estimate.high
+    assert min(values) - 1e-9 <= estimate.low
+    assert estimate.high <= max(values) + 1e-9
 
 
 def test_a_mean_of_nothing_is_refused() -> None:
@@ -93,86 +93,86 @@ def test_a_mean_of_nothing_is_refused() -> None:
 # Differences.
 
 
-def test_methods_are_compared_on_the_items_both_did() -> None:
-    found = difference({"a": 1.0, "b": 1.0, "c": 0.0}, {"b": 0.0, "c": 0.0, "d": 1.0})
-    assert found is not None
-    assert (found.value, found.items, found.differing) == (0.5, 2, 1)
+def test_methods_are_compared_on_the_items_that_both_have() -> None:
+    estimate = difference({"a": 1.0, "b": 1.0, "c": 0.0}, {"b": 0.0, "c": 0.0, "d": 1.0})
+    assert estimate is not None
+    assert (estimate.value, estimate.items, estimate.differing) == (0.5, 2, 1)
     assert difference({"a": 1.0}, {"b": 1.0}) is None
 
 
-def test_a_clear_difference_is_told() -> None:
+def test_a_clear_difference_is_significant() -> None:
     first = {str(item): 1.0 for item in range(40)}
     second = {str(item): float(item < 20) for item in range(40)}
-    found = difference(first, second)
-    assert found is not None
-    assert (found.value, found.told_apart, found.needed) == (0.5, True, None)
+    estimate = difference(first, second)
+    assert estimate is not None
+    assert (estimate.value, estimate.significant, estimate.needed) == (0.5, True, None)
     swapped = difference(second, first)
     assert swapped is not None
-    assert (swapped.value, swapped.told_apart) == (-0.5, True)
+    assert (swapped.value, swapped.significant) == (-0.5, True)
 
 
-def test_pairing_tells_what_two_intervals_apart_could_not() -> None:
-    # 20 % against 30 % of 100 items: Wilson's intervals overlap. But the ten items are all on one side.
+def test_pairing_finds_a_difference_where_two_separate_intervals_overlap() -> None:
+    # 20% against 30% of 100 items: Wilson's intervals overlap. But the ten items are all on one side.
     second = {str(item): float(item < 20) for item in range(100)}
     first = {str(item): float(item < 30) for item in range(100)}
     assert rate(30, 100).low < rate(20, 100).high
-    found = difference(first, second)
-    assert found is not None
-    assert found.told_apart
+    estimate = difference(first, second)
+    assert estimate is not None
+    assert estimate.significant
 
 
-def test_a_handful_of_items_is_never_enough_however_clear_they_look() -> None:
-    found = difference({str(item): 1.0 for item in range(5)}, {str(item): 0.0 for item in range(5)})
-    assert found is not None
-    assert (found.low, found.high, found.told_apart, found.needed) == (1.0, 1.0, False, 6)
+def test_five_differing_items_are_never_significant() -> None:
+    estimate = difference({str(item): 1.0 for item in range(5)}, {str(item): 0.0 for item in range(5)})
+    assert estimate is not None
+    assert (estimate.low, estimate.high, estimate.significant, estimate.needed) == (1.0, 1.0, False, 6)
 
 
 @pytest.mark.parametrize(("won", "lost", "items"), [(8, 2, 50), (12, 4, 150), (18, 8, 90)])
-def test_an_interval_that_ends_at_zero_tells_nothing(won: int, lost: int, items: int) -> None:
-    """Shares that are added up miss zero by 1e-18: that must not tell two methods apart."""
+def test_an_interval_that_ends_at_zero_is_not_significant(won: int, lost: int, items: int) -> None:
+    """Also when rounding moves its end away from zero by 1e-18."""
     gaps = [1.0] * won + [-1.0] * lost + [0.0] * (items - won - lost)
-    found = difference(
+    estimate = difference(
         {str(i): max(gap, 0.0) for i, gap in enumerate(gaps)}, {str(i): max(-gap, 0.0) for i, gap in enumerate(gaps)}
     )
-    assert found is not None
-    assert found.low == 0.0
-    assert not found.told_apart
+    assert estimate is not None
+    assert estimate.low == 0.0
+    assert not estimate.significant
 
 
-def test_no_difference_at_all_needs_no_number_of_items() -> None:
-    found = difference({"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 0.0})
-    assert found is not None
-    assert (found.value, found.told_apart, found.needed) == (0.0, False, None)
+def test_without_a_difference_no_number_of_items_is_given() -> None:
+    estimate = difference({"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 0.0})
+    assert estimate is not None
+    assert (estimate.value, estimate.significant, estimate.needed) == (0.0, False, None)
 
 
-def test_items_needed_by_hand() -> None:
+def test_the_number_of_items_needed_is_right() -> None:
     # Gaps 1, -1, 1, 1: mean 1/2, variance ((1/2)² * 3 + (3/2)²) / 3 = 1. (1.96 + 0.84)² * 1 / (1/4) = 31.4.
     assert items_needed([1.0, -1.0, 1.0, 1.0]) == 32
     assert items_needed([1.0, -1.0]) is None
     assert items_needed([1.0] * 3) == 6
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=40))
-def test_who_cannot_be_told_apart_needs_more_items(pairs: list[tuple[bool, bool]]) -> None:
+def test_a_difference_that_is_not_significant_needs_more_items(pairs: list[tuple[bool, bool]]) -> None:
     first = {str(i): float(one) for i, (one, _) in enumerate(pairs)}
     second = {str(i): float(other) for i, (_, other) in enumerate(pairs)}
-    found, swapped = difference(first, second), difference(second, first)
-    assert found is not None
+    estimate, swapped = difference(first, second), difference(second, first)
+    assert estimate is not None
     assert swapped is not None
-    assert found.low <= found.value <= found.high
-    assert found.value == pytest.approx(-swapped.value)
-    if found.told_apart:
-        assert found.needed is None
-    elif found.value:
-        assert found.needed is not None
-        assert found.needed > len(pairs)
+    assert estimate.low <= estimate.value <= estimate.high
+    assert estimate.value == pytest.approx(-swapped.value)
+    if estimate.significant:
+        assert estimate.needed is None
+    elif estimate.value:
+        assert estimate.needed is not None
+        assert estimate.needed > len(pairs)
 
 
 # Fronts.
 
 
-def test_the_front_has_what_nothing_beats() -> None:
+def test_the_front_holds_the_points_that_no_other_point_beats() -> None:
     points = [(100, 0.5), (200, 0.5), (150, 0.4), (300, 0.9), (300, 0.9), (400, 0.1), (100, 0.2)]
     assert front(points) == [0, 3, 4]
     assert front([]) == []
@@ -194,7 +194,7 @@ def test_the_front_is_undominated_and_everything_else_is_dominated(points: list[
 # Areas.
 
 
-def test_the_area_under_a_front_by_hand() -> None:
+def test_the_area_under_a_front_is_right() -> None:
     # Nothing below 100, a half up to 300, nine tenths up to 500; the point at 200 is under the front.
     assert hypervolume([(300, 0.9), (200, 0.3), (100, 0.5)], reference=500) == pytest.approx(0.5 * 200 + 0.9 * 200)
     assert hypervolume([(600, 1.0)], reference=500) == 0.0
@@ -211,14 +211,14 @@ def test_another_point_never_makes_the_area_smaller(
     assert 0 <= after <= reference
 
 
-def test_the_area_of_cells_is_that_of_their_means() -> None:
+def test_the_area_of_cells_is_computed_from_their_means() -> None:
     costs, values = [[90.0, 110.0], [300.0, 300.0]], [[0.0, 1.0], [1.0, 1.0]]
-    found = hypervolume_of(costs, values, reference=500)
-    assert found.value == pytest.approx(0.5 * 200 + 1.0 * 200)
+    estimate = hypervolume_estimate(costs, values, reference=500)
+    assert estimate.value == pytest.approx(0.5 * 200 + 1.0 * 200)
     # Drawn twice, the first item makes 0 * 210 + 200, the second 1 * 190 + 200.
-    assert (found.low, found.high) == (pytest.approx(200), pytest.approx(390))
+    assert (estimate.low, estimate.high) == (pytest.approx(200), pytest.approx(390))
 
 
 def test_cells_of_unequal_length_have_no_area() -> None:
     with pytest.raises(ConfigError, match="same items"):
-        hypervolume_of([[1.0]], [[1.0, 2.0]], reference=3)
+        hypervolume_estimate([[1.0]], [[1.0, 2.0]], reference=3)

@@ -1,4 +1,4 @@
-"""Trees and records by hand, down to the last token."""
+"""Trees and records made by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def node(
     peak: int = 0,
     more: int = 0,
 ) -> Node:
-    """`turns` are (tokens, children); `more` tokens were sampled in calls that broke off."""
+    """`turns` are (tokens, children); `more` tokens were sampled in cancelled calls."""
     tokens = sum(number for number, _ in turns) + more
     usage = Usage(tokens=tokens, prompt_tokens=prompt, cached_tokens=cached, peak_window=peak, calls=len(turns))
     return Node(
@@ -53,7 +53,7 @@ def tree(*nodes: Node, seconds: float = 10.0, budget: ramet.Budget | None = None
 
 
 def answered(answer: str | None, *, score: float = 0.0, stop: Stop = Stop.ANSWERED, name: str = "t") -> Tree:
-    """A tree of one node that said this."""
+    """A tree of one node with this answer."""
     made = tree(node(0, None, turns=[(5, ())]))
     made.id = name
     made.root.answer, made.root.stop = answer, stop

@@ -1,4 +1,4 @@
-"""One module object, run three ways."""
+"""One module object with three kinds of attention."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ class Blind(Causal):
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_without_a_plan_an_attached_model_computes_what_it_always_did(kind: str) -> None:
+def test_without_a_plan_an_attached_model_is_unchanged(kind: str) -> None:
     model = make(kind)
     ids = torch.randint(0, 200, (3, 9), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
     mask[0, :4] = 0  # padded on the left
     before = model(ids).logits, model(ids, attention_mask=mask).logits[:, 4:]
     attention.attach(model)
-    attention.attach(model)  # twice does no harm
+    attention.attach(model)  # a second call changes nothing
     after = model(ids).logits, model(ids, attention_mask=mask).logits[:, 4:]
     assert torch.equal(before[0], after[0])
     assert torch.equal(before[1], after[1])
 
 
-def test_a_plan_is_in_force_in_its_own_thread_and_only_inside_its_block() -> None:
+def test_a_plan_is_active_only_in_its_own_thread_and_block() -> None:
     model = make()
     attention.attach(model)
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     plain = model(ids).logits
     seen: dict[str, Tensor] = {}
 
-    def elsewhere() -> None:
-        seen["elsewhere"] = model(ids).logits
+    def in_another_thread() -> None:
+        seen["thread"] = model(ids).logits
 
     with attention.using(Causal()):
         assert torch.allclose(model(ids).logits, plain, atol=1e-5)
         with attention.using(Blind()):
             blind = model(ids).logits
-            thread = threading.Thread(target=elsewhere)
+            thread = threading.Thread(target=in_another_thread)
             thread.start()
             thread.join()
         assert torch.allclose(model(ids).logits, plain, atol=1e-5)
     assert not torch.allclose(blind, plain, atol=1e-2)
-    assert torch.equal(seen["elsewhere"], plain)
+    assert torch.equal(seen["thread"], plain)
     assert torch.equal(model(ids).logits, plain)
 
 
-def test_an_attached_model_is_saved_and_loaded_as_if_nothing_had_happened(tmp_path: object) -> None:
+def test_an_attached_model_is_saved_like_any_other(tmp_path: object) -> None:
     model = make()
     ids = torch.tensor([[1, 2, 3]])
     attention.attach(model)

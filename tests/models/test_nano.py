@@ -1,4 +1,4 @@
-"""A model from nothing: exact ids, few tokens, and files that everybody can load."""
+"""The nano model: exact ids, few tokens, and files that transformers can load."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ import ramet
 from ramet.errors import ConfigError
 from ramet.models.nano import (
     ALPHABET,
+    CODES_GOAL,
     CONTROL,
     END,
     MODEL,
     UNKNOWN,
     USER,
     VOCABULARY,
+    fingerprint,
     nano_model,
     nano_tokenizer_files,
     write_nano,
 )
+from ramet.tasks import codes
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Piece
@@ -53,12 +56,12 @@ def ids(*texts: str) -> tuple[int, ...]:
     return tuple(VOCABULARY[text] for text in texts)
 
 
-def test_a_node_begins_with_its_goal_and_two_tokens_around_it(renderer: TokenRenderer):
+def test_a_node_starts_with_its_goal_between_two_control_tokens(renderer: TokenRenderer):
     assert renderer.open("", "Compute 1+2").token_ids == ids(USER, "Compute ", "1", "+", "2", MODEL)
     assert renderer.open(".", "7").token_ids == ids(".", USER, "7", MODEL)
 
 
-def test_what_comes_back_follows_the_end_of_the_turn(renderer: TokenRenderer):
+def test_a_reply_follows_the_end_of_the_turn(renderer: TokenRenderer):
     ended = Piece(sampled=True, text="> 1", token_ids=ids("> ", "1", END))
     cut_off = Piece(sampled=True, text="> 1", token_ids=ids("> ", "1"))
     assert renderer.end_of_turn == VOCABULARY[END]
@@ -67,54 +70,63 @@ def test_what_comes_back_follows_the_end_of_the_turn(renderer: TokenRenderer):
     assert renderer.decode(ended.token_ids) == "> 1"
 
 
+def test_the_tokenizer_has_the_wording_of_the_codes_taskset():
+    assert (codes.ASKED, codes.LAST) == CODES_GOAL
+
+
+def test_the_tokenizer_is_unchanged():
+    """A new fingerprint means that every trained nano model is lost."""
+    assert fingerprint() == "a73fa413"
+
+
 def test_four_places_of_a_code_are_one_token(renderer: TokenRenderer):
-    said = renderer.tokenizer.encode("1?0??101\n32 codes\n10000101:4=4\n101", control=False)
+    encoded = renderer.tokenizer.encode("1?0??101\n32 codes\n10000101:4=4\n101", control=False)
     lines = (("1?0?", "?101", "\n"), ("3", "2", " codes\n"), ("1000", "0101", ":4", "=4\n"), ("1", "0", "1"))
-    assert tuple(said) == tuple(one for line in lines for one in ids(*line))
+    assert tuple(encoded) == tuple(token for line in lines for token in ids(*line))
 
 
-def test_signs_at_the_beginning_of_a_line_are_one_token_and_a_result_with_its_end_is_another(renderer: TokenRenderer):
-    said = renderer.tokenizer.encode("3+4=7\n= 7\n\n!", control=False)
-    assert tuple(said) == ids("3", "+", "4", "=7\n", "= ", "7", "\n\n", "!")
+def test_a_line_marker_and_a_result_with_its_newline_are_one_token_each(renderer: TokenRenderer):
+    encoded = renderer.tokenizer.encode("3+4=7\n= 7\n\n!", control=False)
+    assert tuple(encoded) == ids("3", "+", "4", "=7\n", "= ", "7", "\n\n", "!")
 
 
 @given(READABLE)
-def test_text_of_the_alphabet_comes_back_as_it_was(renderer: TokenRenderer, text: str):
+def test_text_of_the_alphabet_round_trips(renderer: TokenRenderer, text: str):
     assert renderer.tokenizer.decode(renderer.tokenizer.encode(text, control=False)) == text
 
 
 @given(st.text())
-def test_any_other_sign_is_the_unknown_token(renderer: TokenRenderer, text: str):
-    said = renderer.tokenizer.encode(text, control=False)
-    assert all(0 <= token < len(VOCABULARY) for token in said)
-    assert renderer.tokenizer.decode(said) == "".join(sign if sign in ALPHABET else UNKNOWN for sign in text)
+def test_any_other_character_is_the_unknown_token(renderer: TokenRenderer, text: str):
+    encoded = renderer.tokenizer.encode(text, control=False)
+    assert all(0 <= token < len(VOCABULARY) for token in encoded)
+    assert renderer.tokenizer.decode(encoded) == "".join(letter if letter in ALPHABET else UNKNOWN for letter in text)
 
 
 @pytest.mark.parametrize("control", CONTROL)
 def test_text_that_looks_like_a_control_token_is_text(renderer: TokenRenderer, control: str):
-    said = renderer.tokenizer.encode(f"1{control}2", control=False)
-    assert tuple(said) == ids("1", *control, "2")
+    encoded = renderer.tokenizer.encode(f"1{control}2", control=False)
+    assert tuple(encoded) == ids("1", *control, "2")
     assert renderer.tokenizer.is_control(VOCABULARY[control])
 
 
 def test_transformers_reads_the_same_tokenizer_and_template(folder: Path, renderer: TokenRenderer):
-    theirs = AutoTokenizer.from_pretrained(folder)
-    text = theirs.apply_chat_template(TALK, add_generation_prompt=True, tokenize=False)
+    loaded = AutoTokenizer.from_pretrained(folder)
+    text = loaded.apply_chat_template(TALK, add_generation_prompt=True, tokenize=False)
     assert text == f"{USER}Compute 1+2-3{MODEL}> Compute 1+2{END}< 3{MODEL}"
-    assert theirs.encode(text) == renderer.tokenizer.encode(text, control=True)
-    assert (theirs.eos_token, theirs.unk_token) == (END, UNKNOWN)
+    assert loaded.encode(text) == renderer.tokenizer.encode(text, control=True)
+    assert (loaded.eos_token, loaded.unk_token) == (END, UNKNOWN)
 
 
-def test_a_tokenizer_can_be_had_without_a_model(tmp_path: Path):
+def test_a_tokenizer_can_be_written_without_a_model(tmp_path: Path):
     assert load_renderer(nano_tokenizer_files(tmp_path / "new" / "folder")).exact
 
 
-def test_the_model_has_the_size_it_says():
+def test_the_model_has_the_documented_size():
     assert 300_000 <= nano_model().num_parameters() <= 1_000_000
     assert nano_model(hidden=16, heads=2, layers=1, window=64).config.max_position_embeddings == 64
 
 
-def test_the_same_seed_gives_the_same_weights_and_disturbs_nobody():
+def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_random_state():
     small = partial(nano_model, hidden=16, heads=2, layers=1)
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -126,12 +138,12 @@ def test_the_same_seed_gives_the_same_weights_and_disturbs_nobody():
 
 
 @pytest.mark.parametrize("sizes", [{"heads": 3}, {"layers": 0}, {"hidden": 4, "heads": 4}])
-def test_sizes_that_do_not_go_together_are_refused(sizes: dict[str, int]):
-    with pytest.raises(ConfigError, match="multiple of twice the heads"):
+def test_incompatible_sizes_are_refused(sizes: dict[str, int]):
+    with pytest.raises(ConfigError, match=r"multiple of 2 \* heads"):
         nano_model(**sizes)
 
 
-def test_what_was_written_is_what_is_loaded(folder: Path):
+def test_a_written_model_is_loaded_unchanged(folder: Path):
     made = nano_model(hidden=32, layers=2, window=128).state_dict()
     loaded = AutoModelForCausalLM.from_pretrained(folder)
     assert all(torch.equal(made[name], weight) for name, weight in loaded.state_dict().items())

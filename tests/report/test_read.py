@@ -1,4 +1,4 @@
-"""Run directories as they are found: whole, half-written, or no run at all."""
+"""Reading run directories: complete, incomplete, or not a run at all."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import pytest
 
 from ramet.errors import ConfigError
 from ramet.report.page import make_report
-from ramet.report.read import names_of, newest_trees, read_run, read_runs, read_trees
-from tests.report.made import records, run_dir, step, tree
-from tests.report.page_of import Page
+from ramet.report.read import newest_trees, read_run, read_runs, read_trees, short_names
+from tests.report.page_parser import Page
+from tests.report.samples import records, run_dir, step, tree
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    found = records("single", 500, "10")
-    path = run_dir(tmp_path, "whole", records=found, trees=[tree("single-500-000"), tree("single-500-001")])
+def test_a_complete_run_is_read(tmp_path: Path) -> None:
+    items = records("single", 500, "10")
+    path = run_dir(tmp_path, "whole", records=items, trees=[tree("single-500-000"), tree("single-500-001")])
     run = read_run(path)
-    assert run.records == tuple(found)
+    assert run.records == tuple(items)
     assert run.tree_ids == {"single-500-000", "single-500-001"}
     assert (run.kind, run.notes) == ("eval", ())
-    assert list(read_trees(run, ["single-500-001", "nobody"])) == ["single-500-001"]
+    assert list(read_trees(run, ["single-500-001", "unknown"])) == ["single-500-001"]
     assert newest_trees(run, 1) == ["single-500-001"]
 
 
-def test_a_run_without_meta_and_config_is_read_all_the_same(tmp_path: Path) -> None:
+def test_a_run_without_meta_and_config_can_be_read(tmp_path: Path) -> None:
     path = run_dir(tmp_path, "bare", records=records("single", 500, "10"))
     (path / "meta.json").write_text("{half")
     (path / "config.toml").unlink()
@@ -40,7 +40,7 @@ def test_a_run_without_meta_and_config_is_read_all_the_same(tmp_path: Path) -> N
     assert any(item.startswith("meta.json cannot be read") for item in page.items)
 
 
-def test_broken_files_are_left_out_and_said(tmp_path: Path) -> None:
+def test_broken_files_are_left_out_and_noted(tmp_path: Path) -> None:
     path = run_dir(tmp_path, "broken", kind="train", trees=[tree("000001-000-000")], metrics=[step(0), step(1)])
     (path / "trees" / "zzz.parquet").write_bytes(b"PAR1 and nothing more")
     (path / "trees" / "step-000002.tmp").write_bytes(b"half")
@@ -55,7 +55,7 @@ def test_broken_files_are_left_out_and_said(tmp_path: Path) -> None:
     assert "success by depth" in make_report([path]).html.lower()
 
 
-def test_records_that_cannot_be_read_leave_the_trees(tmp_path: Path) -> None:
+def test_without_readable_records_the_trees_are_shown(tmp_path: Path) -> None:
     path = run_dir(tmp_path, "cut", trees=[tree("abc")])
     (path / "records.parquet").write_bytes(b"PAR1")
     report = make_report([path])
@@ -63,40 +63,40 @@ def test_records_that_cannot_be_read_leave_the_trees(tmp_path: Path) -> None:
     assert any(note.startswith("records.parquet cannot be read") for note in report.runs[0].notes)
 
 
-def test_records_whose_trees_are_lost_count_and_it_is_said(tmp_path: Path) -> None:
+def test_records_without_stored_trees_are_counted_and_noted(tmp_path: Path) -> None:
     path = run_dir(tmp_path, "lost", records=records("single", 500, "1100"), trees=[tree("single-500-000")])
     run = read_run(path)
-    assert run.notes == ("3 of 4 items have trees that are not in trees/: their numbers count all the same",)
-    assert Page(make_report([path]).html).row("Methods under", "single", "500")[2].startswith("50 %")
+    assert run.notes == ("3 of 4 items have trees that are not in trees/: their numbers are still counted",)
+    assert Page(make_report([path]).html).row("Methods under", "single", "500")[2].startswith("50% [")
 
 
-def test_an_evaluation_that_has_not_finished_says_so(tmp_path: Path) -> None:
+def test_an_unfinished_evaluation_is_marked(tmp_path: Path) -> None:
     path = run_dir(tmp_path, "half", records=records("single", 500, "1100") + records("clones", 500, "1"))
     page = Page(make_report([path]).html)
-    assert "the evaluation has not finished, or was cut off" in page.text
+    assert "the evaluation is not finished, or was interrupted" in page.text
     assert page.row("Methods under", "clones", "500")[2] == "1"
     assert page.row("Methods compared", "clones", "single", "500")[3] == "1"
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "reason"),
     [
-        (lambda path: None, "it is not there"),
+        (lambda path: None, "it does not exist"),
         (lambda path: path.write_text("x"), "it is a file"),
         (lambda path: path.mkdir(), "it has none of meta.json"),
     ],
     ids=["nothing", "file", "empty"],
 )
-def test_what_is_no_run_is_refused(tmp_path: Path, make: object, said: str) -> None:
+def test_a_path_that_is_not_a_run_is_refused(tmp_path: Path, make: object, reason: str) -> None:
     path = tmp_path / "x"
     make(path)  # type: ignore[operator]
-    with pytest.raises(ConfigError, match=f"x is not a run directory: {said}"):
+    with pytest.raises(ConfigError, match=f"x is not a run directory: {reason}"):
         read_runs([path])
 
 
-def test_runs_have_names_that_tell_them_apart(tmp_path: Path) -> None:
-    assert names_of([Path("a/small"), Path("b/small")]) == ["a/small", "b/small"]
-    assert names_of([Path("a/small"), Path("b/large")]) == ["small", "large"]
+def test_runs_have_different_names(tmp_path: Path) -> None:
+    assert short_names([Path("a/small"), Path("b/small")]) == ["a/small", "b/small"]
+    assert short_names([Path("a/small"), Path("b/large")]) == ["small", "large"]
     paths = [run_dir(tmp_path / place, "small", kind="run", trees=[tree(place)]) for place in "ab"]
     assert [run.name for run in read_runs(paths)] == ["a/small", "b/small"]
     assert [run.name for run in read_runs(paths, names=["before", None])] == ["before", "b/small"]
@@ -106,7 +106,7 @@ def test_runs_have_names_that_tell_them_apart(tmp_path: Path) -> None:
         read_runs([paths[0], paths[0]])
 
 
-def test_what_meta_says_is_shown_even_if_nobody_knows_it(tmp_path: Path) -> None:
+def test_unknown_facts_in_meta_are_shown(tmp_path: Path) -> None:
     path = run_dir(tmp_path, "more", kind="run", trees=[tree("t")], hardware={"cpu": "fast", "cores": 2}, weather="wet")
     assert json.loads((path / "meta.json").read_text())["weather"] == "wet"
     page = Page(make_report([path]).html)

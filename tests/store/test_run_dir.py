@@ -1,4 +1,4 @@
-"""Runs on disk: what is written is read back, whatever happens in between."""
+"""Run directories: what is written is read back, even after a crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.conftest import in_virtual_time
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     ["", "\n\n", "naïve 你好 🌱", "a\0b"]
 )
-BROKEN = st.text(st.sampled_from("aé\n🌱") | st.characters(categories=["Cs"]), max_size=6)  # half characters, too
+BROKEN = st.text(st.sampled_from("aé\n🌱") | st.characters(categories=["Cs"]), max_size=6)  # with lone surrogates
 COUNTS = st.integers(0, 2**40)
 SECONDS = st.floats(0, 1e6)
 VALUES = st.recursive(
@@ -160,10 +160,10 @@ def stored(*trees: ramet.Tree) -> list[ramet.Tree]:
         return list(ramet.read_trees(run.path))
 
 
-# There and back.
+# Writing and reading.
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(trees())
 def test_a_tree_reads_back_equal_in_every_field(tree: ramet.Tree) -> None:
     assert stored(tree) == [tree]
@@ -202,9 +202,9 @@ def test_several_trees_and_several_writes_keep_their_order(tmp_path: Path) -> No
     assert list(ramet.read_trees(run)) == [chain(1), chain(2), chain(3)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(BROKEN)
-def test_half_characters_a_model_wrote_become_replacement_characters(text: str) -> None:
+def test_lone_surrogates_of_a_model_become_replacement_characters(text: str) -> None:
     whole = re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
     refusals = [Refusal(goal=text, reason=text)]
     turn = Turn(tokens=1, finish="stop", started_s=0.0, sampled_s=0.0, refusals=refusals)
@@ -215,9 +215,9 @@ def test_half_characters_a_model_wrote_become_replacement_characters(text: str) 
     assert [root.goal, root.answer, root.error, root.value, root.pieces[0].text, told.goal, told.reason] == [whole] * 7
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(BROKEN)
-def test_half_characters_in_a_task_do_not_lose_the_tree(text: str) -> None:
+def test_lone_surrogates_in_a_task_do_not_lose_the_tree(text: str) -> None:
     whole = re.sub("[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
     tree = chain(2)
     tree.task = ramet.Task(question=text, id=text, context={"key": text}, reference=text)
@@ -227,17 +227,17 @@ def test_half_characters_in_a_task_do_not_lose_the_tree(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [{(1, 2): 3}, {1, 2}, object(), float("inf"), b"bytes", 10**400])
-def test_a_value_no_format_knows_does_not_lose_the_tree(value: object) -> None:
+def test_a_value_that_is_not_json_does_not_lose_the_tree(value: object) -> None:
     tree = chain(2, value=value)
     (found,) = stored(tree)
     assert found.answer == tree.answer
     assert found.root.value is not None
 
 
-# Asking in SQL.
+# SQL.
 
 
-def test_sql_sees_a_row_a_node_and_a_row_a_tree(tmp_path: Path) -> None:
+def test_sql_has_a_row_per_node_and_a_row_per_tree(tmp_path: Path) -> None:
     run = ramet.RunDir.create(tmp_path, "sql")
     verdict = ramet.Verdict(score=0.5, how="judge")
     run.write([chain(7, verdict=verdict), chain(1)])
@@ -268,7 +268,7 @@ def test_sql_reads_metrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metrics", [None, '{"step": 1}\n{"step": 2'])
-def test_metrics_that_are_missing_or_cut_off_do_not_hide_the_trees(tmp_path: Path, metrics: str | None) -> None:
+def test_missing_or_truncated_metrics_do_not_hide_the_trees(tmp_path: Path, metrics: str | None) -> None:
     run = ramet.RunDir.create(tmp_path, "killed")
     run.write([chain(3)])
     (run.path / "metrics.jsonl").unlink()
@@ -280,23 +280,23 @@ def test_metrics_that_are_missing_or_cut_off_do_not_hide_the_trees(tmp_path: Pat
 @pytest.mark.parametrize(
     "sql", ["selec 1", "select\nnothing\nfrom nodes", "select * from nowhere", "select 'a'::int", ""]
 )
-def test_bad_sql_is_an_error_of_one_line(tmp_path: Path, sql: str) -> None:
+def test_invalid_sql_is_an_error_of_one_line(tmp_path: Path, sql: str) -> None:
     with pytest.raises(ramet.StoreError, match=r"^SQL: .+\Z") as caught:
         query(ramet.RunDir.create(tmp_path, "sql"), sql)
     assert "\n" not in str(caught.value)
 
 
-def test_brackets_and_stars_in_a_path_are_just_characters(tmp_path: Path) -> None:
+def test_brackets_and_stars_in_a_path_are_plain_characters(tmp_path: Path) -> None:
     run = ramet.RunDir.create(tmp_path / "[a-c] * ?", "run")
     run.write([chain(2)])
     (run.path / "metrics.jsonl").write_text('{"step": 1}\n')
     assert query(run, "select (select count(*) from nodes), (select max(step) from metrics)")[1] == [(2, 1)]
 
 
-# What cannot be read.
+# Errors in reading.
 
 
-def test_a_path_that_is_no_run_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_run_is_a_clear_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for path in (tmp_path, tmp_path / "nothing", file):
@@ -355,20 +355,20 @@ def test_a_damaged_tree_file_is_named(tmp_path: Path, damage: object) -> None:
     run = ramet.RunDir.create(tmp_path, "damaged")
     file = run.write([chain(50)])
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(ramet.StoreError, match=rf"^cannot read {re.escape(str(file))}: .+\Z"):  # of one line
+    with pytest.raises(ramet.StoreError, match=rf"^cannot read {re.escape(str(file))}: .+\Z"):  # one line
         list(ramet.read_trees(run))
     with pytest.raises(ramet.StoreError, match=r"^.+\Z"):
         query(run, "select * from nodes")
 
 
-def test_a_parquet_file_of_somebody_else_is_named(tmp_path: Path) -> None:
+def test_a_foreign_parquet_file_is_named(tmp_path: Path) -> None:
     run = ramet.RunDir.create(tmp_path, "foreign")
     pq.write_table(pa.table({"tree": ["a"]}), run.path / "trees" / "foreign.parquet")
     with pytest.raises(ramet.StoreError, match=r"foreign\.parquet has schema none"):
         list(ramet.read_trees(run))
 
 
-# What cannot be written.
+# Errors in writing.
 
 
 def test_a_file_in_place_of_the_parent_directory_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_file_in_place_of_the_parent_directory_is_an_error_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
 
 
-def test_a_run_directory_that_has_gone_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_writing_to_a_removed_run_directory_names_the_file(tmp_path: Path) -> None:
     run = ramet.RunDir.create(tmp_path, "gone")
     (run.path / "trees").rmdir()
     with pytest.raises(ramet.StoreError, match=r"^cannot write .*/gone/trees/.*\.parquet: No such file or directory$"):
@@ -386,7 +386,7 @@ def test_a_run_directory_that_has_gone_is_an_error_that_names_the_file(tmp_path:
     assert not (run.path / "trees").exists()
 
 
-def test_a_config_no_file_can_hold_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_config_that_cannot_be_encoded_leaves_nothing_behind(tmp_path: Path) -> None:
     with suppress(ramet.RametError):
         ramet.RunDir.create(tmp_path, "name", config=RunConfig(question="caf\udce9"))
     assert [path.name for path in tmp_path.iterdir()] in ([], ["name"])
@@ -395,7 +395,7 @@ def test_a_config_no_file_can_hold_leaves_nothing_behind(tmp_path: Path) -> None
 # Names and files.
 
 
-def test_a_run_directory_holds_its_config_and_where_it_came_from(tmp_path: Path) -> None:
+def test_a_run_directory_has_its_config_and_its_origin(tmp_path: Path) -> None:
     config = RunConfig(question='Why?\t"é"', budget=ramet.Budget(tokens=77, prices=ramet.Prices(prompt=0.5)))
     run = ramet.RunDir.create(tmp_path / "new" / "runs", "Why?", config=config, kind="test")
     assert load(RunConfig, file=run.path / "config.toml") == config
@@ -409,7 +409,7 @@ def test_a_name_that_is_taken_gets_a_number(tmp_path: Path) -> None:
     assert names == ["same-name", "same-name-2", "same-name-3"]
 
 
-def test_runs_created_at_once_never_share_a_directory(tmp_path: Path) -> None:
+def test_runs_created_in_parallel_never_share_a_directory(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         runs = list(pool.map(lambda _: ramet.RunDir.create(tmp_path, "race"), range(40)))
     assert sorted(tmp_path.iterdir()) == sorted(run.path for run in runs)
@@ -437,19 +437,19 @@ def test_any_question_becomes_a_plain_directory_name(question: str) -> None:
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", slug(question))
 
 
-def test_files_left_half_written_are_ignored(tmp_path: Path) -> None:
+def test_temporary_files_are_ignored(tmp_path: Path) -> None:
     run = ramet.RunDir.create(tmp_path, "leftover")
     file = run.write([chain(2)])
-    (run.path / "trees" / "000001-cut.tmp").write_bytes(file.read_bytes()[:100])
+    (run.path / "trees" / "000001-cut.parquet.tmp").write_bytes(file.read_bytes()[:100])
     assert list(ramet.read_trees(run)) == [chain(2)]
     assert query(run, "select count(*) from nodes")[1] == [(2,)]
 
 
-# Killed at any moment.
+# Killed at any line.
 
 WRITER = """
 import os, sys
-import ramet, ramet.store.run_dir
+import ramet, ramet.store.atomic, ramet.store.run_dir
 
 def tree(name):
     node = ramet.Node(index=0, parent=None, depth=0, path=(), goal=os.urandom(200_000).hex(), grant=1)
@@ -462,17 +462,19 @@ def write(parent, trees):
         run.write([tree(f"tree {number}")])
         print("written", flush=True)
 """
-# Forks a writer for every line of the store it runs through, and kills it there.
+# Forks a writer for every line of the store that it runs, and kills it there.
 KILLED_AT_EVERY_LINE = (
     WRITER
     + """
 import itertools, signal
 import pyarrow.parquet
 
+STORE = {ramet.store.atomic.__file__, ramet.store.run_dir.__file__}
+
 def killed_at(moment):
     lines = itertools.count(1)
     def trace(frame, event, _):
-        if frame.f_code.co_filename == ramet.store.run_dir.__file__:
+        if frame.f_code.co_filename in STORE:
             if event == "line" and next(lines) == moment:
                 os.kill(os.getpid(), signal.SIGKILL)
             return trace
@@ -492,7 +494,7 @@ for moment in itertools.count(1):
 
 
 def readable_trees(parent: Path) -> int | None:
-    """How many trees the run has that was being written there; None when it never came to be."""
+    """The number of trees of the run in `parent`; None if there is no run."""
     runs = [path for path in parent.glob("*") if not path.name.startswith(".")]
     if not runs:
         return None
@@ -507,7 +509,7 @@ def test_a_writer_killed_at_any_line_leaves_a_readable_directory(tmp_path: Path)
     subprocess.run([sys.executable, "-c", KILLED_AT_EVERY_LINE, tmp_path], check=True)
     found = [readable_trees(parent) for parent in sorted(tmp_path.iterdir())]
     assert set(found) == {None, 0, 1, 2}
-    assert [count for count in found if count is None] == found[: found.index(0)]  # complete, or not there at all
+    assert [count for count in found if count is None] == found[: found.index(0)]  # complete or absent
     assert sorted(found[found.index(0) :]) == found[found.index(0) :]
 
 

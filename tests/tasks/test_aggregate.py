@@ -1,4 +1,4 @@
-"""Aggregate: topics that words tell, questions that add up over any pages, and an oracle that counts them."""
+"""Aggregate: topics recognisable by their words, questions that add up over any pages, and an oracle that counts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.engine.scripted import WORD
 from ramet.errors import ConfigError
 from ramet.tasks.aggregate.grammar import GRAMMAR, sentences
-from ramet.tasks.aggregate.lines import Line, labels_of, lines_in, named_lines, pages, spans_in, truth
+from ramet.tasks.aggregate.lines import Line, find_spans, labels_of, lines_in, named_lines, pages, truth
 from ramet.tasks.aggregate.oracle import Counting
 from ramet.tasks.aggregate.query import Query, add, count, decide, grade, hear, read_query, say
 from ramet.tasks.aggregate.taskset import QUESTIONS, Aggregate
 from ramet.tasks.oracle import Relay
 from ramet.tasks.play import demonstrate
-from ramet.tasks.registry import load
+from ramet.tasks.registry import load_taskset
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task, Tree
 
@@ -113,14 +113,14 @@ def test_evaluation_uses_all_the_words_of_training() -> None:
 # Lines and pages.
 
 
-def test_a_line_tells_what_it_says() -> None:
+def test_a_line_is_parsed() -> None:
     assert (REQUESTS[0].user, REQUESTS[0].month) == ("111", "2024-01")
-    assert (TURNS[3].speakers, TURNS[3].said) == (["SAM", "LAURA"], " No! The dragon!")
+    assert (TURNS[3].speakers, TURNS[3].speech) == (["SAM", "LAURA"], " No! The dragon!")
     assert TURNS[7].speakers == ["CHRIS PERKINS"]
-    assert TURNS[2].said == " Roll again? The dragon rolls: twenty."
+    assert TURNS[2].speech == " Roll again? The dragon rolls: twenty."
     assert Line("[1] ALL - SAM - MATT: Yes").speakers == ["ALL", "SAM", "MATT"]
     odd = Line("nothing of the kind")
-    assert (odd.user, odd.month, odd.speakers, odd.said) == ("", "", [], "")
+    assert (odd.user, odd.month, odd.speakers, odd.speech) == ("", "", [], "")
 
 
 def test_pages_are_named_by_their_lines() -> None:
@@ -129,9 +129,8 @@ def test_pages_are_named_by_their_lines() -> None:
     assert made["lines 4-6"] == "line 4\nline 5\nline 6"
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(-2, 45), st.integers(-2, 45))
-def test_any_range_of_lines_is_found_across_pages(number: int, size: int, first: int, last: int) -> None:
+def test_any_range_of_lines_can_be_read_across_pages(number: int, size: int, first: int, last: int) -> None:
     texts = [f"line {i}" for i in range(1, number + 1)]
     task = Task(question="", context=pages(texts, size))
     found = lines_in(task, first, last, [])
@@ -142,17 +141,17 @@ def test_any_range_of_lines_is_found_across_pages(number: int, size: int, first:
 
 
 def test_ranges_in_a_goal() -> None:
-    assert spans_in("Count (lines 51-100)") == [(51, 100)]
-    assert spans_in("Lines 1 to 50, lines 51–100; lines 1-50 again") == [(1, 50), (51, 100)]
-    assert spans_in("all 200 lines") == []
+    assert find_spans("Count (lines 51-100)") == [(51, 100)]
+    assert find_spans("Lines 1 to 50, lines 51–100; lines 1-50 again") == [(1, 50), (51, 100)]
+    assert find_spans("all 200 lines") == []
     task = known()
-    assert named_lines(task, "lines 1-10 and lines 5-12") is None  # twice the same lines
+    assert named_lines(task, "lines 1-10 and lines 5-12") is None  # overlapping lines
     assert named_lines(task, "lines 1-1000000") is None
     assert named_lines(task, "lines 9-3") is None
     assert len(named_lines(task, "lines 1-3 and lines 11-12") or []) == 5
 
 
-# Questions, counted by hand.
+# Questions, with answers counted by hand.
 
 
 @pytest.mark.parametrize(
@@ -182,7 +181,7 @@ def test_ranges_in_a_goal() -> None:
             ["same frequency as"],
         ),
         ("Which user has the most requests of the topic 'music'?", ["111"]),
-        ("Which user has the most requests of the topic 'cooking'?", ["111", "222"]),  # a tie: both are right
+        ("Which user has the most requests of the topic 'cooking'?", ["111", "222"]),  # a tie
         ("Which of the users 111 and 222 has more requests of the topic 'music'?", ["111"]),
         ("Which of the users 222 and 333 has more requests of the topic 'music'?", ["222"]),
         ("Which users have requests of the topic 'music'?", ["111", "222"]),
@@ -247,7 +246,7 @@ def test_questions_about_turns(question: str, right: list[str]) -> None:
         "How many requests " * 10**5 + "?",
     ],
 )
-def test_a_question_that_is_not_understood_is_not_guessed_at(text: str) -> None:
+def test_an_unknown_question_is_not_guessed(text: str) -> None:
     assert read_query(text) is None
 
 
@@ -265,9 +264,8 @@ OVER_TURNS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.data())
-def test_the_parts_of_any_cut_add_up_to_the_whole(data: st.DataObject) -> None:
+def test_the_parts_of_any_split_add_up_to_the_whole(data: st.DataObject) -> None:
     about_turns = data.draw(st.booleans())
     lines = data.draw(st.lists(st.sampled_from(TURNS if about_turns else REQUESTS), min_size=1, max_size=20))
     query = read_query(f"{data.draw(st.sampled_from(OVER_TURNS if about_turns else ADDITIVE))}?")
@@ -280,7 +278,7 @@ def test_the_parts_of_any_cut_add_up_to_the_whole(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS.values()])
-def test_every_question_and_its_part_read_back(question: str) -> None:
+def test_every_question_and_its_part_can_be_parsed(question: str) -> None:
     asked = question.format(topic="music", other="pets", user="111", second="222", month="02", year="2024")
     query = read_query(f"{asked}?")
     assert query is not None
@@ -290,7 +288,7 @@ def test_every_question_and_its_part_read_back(question: str) -> None:
     assert part.part == part
 
 
-def test_a_question_needs_topics_it_knows() -> None:
+def test_a_question_needs_known_topics() -> None:
     music = Query("count", ("", "", "", "music"))
     assert music.fits(TOPICS)
     assert not music.fits(["pets"])
@@ -332,24 +330,24 @@ def test_a_question_needs_topics_it_knows() -> None:
         ("list", ["111", "222"], "222", 2 / 3),
         ("list", ["111", "222"], "111, 222, 333", 4 / 5),
         ("list", ["111", "222"], "none", 0.0),
-        ("list", ["111", "222"], "111, 111, 111", 2 / 3),  # said thrice, counted once
+        ("list", ["111", "222"], "111, 111, 111", 2 / 3),  # repeats count once
         ("list", ["kitchen and dining: 3", "travel: 1"], "Travel: 1, Kitchen and dining: 3", 1.0),
         ("list", ["kitchen and dining: 3", "travel: 1"], "kitchen and dining: 3, travel: 2", 1 / 2),
-        ("list", ["travel: 1"], "banking: 0, travel: 1", 1.0),  # nothing said by a nought
+        ("list", ["travel: 1"], "banking: 0, travel: 1", 1.0),  # zero counts are ignored
         ("list", [], "none", 1.0),
         ("list", [], "111", 0.0),
         ("list", [], "", 0.0),
         ("list", [], None, 0.0),
     ],
 )
-def test_grades_worked_out_by_hand(kind: Any, accepted: list[str], answer: str | None, right: float) -> None:
+def test_grades_computed_by_hand(kind: Any, accepted: list[str], answer: str | None, right: float) -> None:
     assert grade(kind, accepted, answer) == pytest.approx(right)
 
 
 # Verdicts.
 
 
-def test_a_clone_is_judged_by_the_lines_its_goal_names() -> None:
+def test_a_clone_is_graded_by_the_lines_its_goal_names() -> None:
     task = known()
     topics = labels_of(task)
     cooking = topics[10:20].count("cooking")
@@ -357,7 +355,7 @@ def test_a_clone_is_judged_by_the_lines_its_goal_names() -> None:
     assert score(asked, str(cooking)) == 1.0
     assert score(asked, f"I count {cooking + 1}") == 0.75
     assert score(asked, None) == 0.0
-    # Lines need not be whole pages, and may be several ranges.
+    # Lines may be parts of pages, in several ranges.
     few = topics[2:5].count("cooking") + topics[13:17].count("cooking")
     assert score("How many requests belong to the topic 'cooking'? (lines 3-5 and lines 14-17)", str(few)) == 1.0
     tally = Counter(topics[10:20])
@@ -376,11 +374,11 @@ def test_a_clone_is_judged_by_the_lines_its_goal_names() -> None:
         "How many of them are funny? (lines 1-10)",
     ],
 )
-def test_a_goal_that_cannot_be_checked_is_left_to_others(goal: str) -> None:
+def test_a_goal_that_cannot_be_checked_has_no_verdict(goal: str) -> None:
     assert score(goal, "3") is None
 
 
-def test_any_of_the_right_answers_of_a_tie_counts() -> None:
+def test_any_right_answer_of_a_tie_counts() -> None:
     task = Task(
         question="",
         context=pages([line.text for line in REQUESTS], 10),
@@ -393,7 +391,7 @@ def test_any_of_the_right_answers_of_a_tie_counts() -> None:
     assert score("Which user has the most requests of the topic 'pets'? (lines 1-2)", "none", task) == 1.0
 
 
-def test_the_root_is_judged_by_its_answer() -> None:
+def test_the_root_is_graded_by_its_answer() -> None:
     for index in range(20):
         task = SMALL.task("eval", index)
         kind, accepted = truth(task)
@@ -407,7 +405,7 @@ def test_the_root_is_judged_by_its_answer() -> None:
 # The generator.
 
 
-def test_tasks_are_of_the_wanted_size_and_every_kind_of_question_comes() -> None:
+def test_tasks_have_the_requested_size_and_every_kind_of_question_occurs() -> None:
     kinds: Counter[str] = Counter()
     sizes: list[int] = []
     for index in range(300):
@@ -437,7 +435,7 @@ def test_every_line_is_a_sentence_of_its_topic_and_split(split: str) -> None:
         assert sentence in sentences(topic, held_out=split != "train")
 
 
-def test_not_one_sentence_of_evaluation_is_trained_on() -> None:
+def test_no_sentence_of_evaluation_is_in_training() -> None:
     def said(split: str) -> set[str]:
         tasks = [AGGREGATE.task(split, index) for index in range(10)]
         lines = [line for task in tasks for text in task.context.values() for line in text.split("\n")]
@@ -447,7 +445,7 @@ def test_not_one_sentence_of_evaluation_is_trained_on() -> None:
     assert len(said("train")) > 500
 
 
-def test_the_answer_is_what_the_lines_say() -> None:
+def test_the_answer_follows_from_the_lines() -> None:
     for index in range(60):
         task = SMALL.task("train", index)
         query = read_query(task.question)
@@ -461,7 +459,7 @@ def test_the_answer_is_what_the_lines_say() -> None:
         assert len(accepted) == 1 or query.answers_with == "list"
 
 
-def test_the_same_task_on_every_machine() -> None:
+def test_tasks_are_the_same_on_every_machine() -> None:
     digests = {
         split: hashlib.sha256(
             repr(
@@ -476,7 +474,7 @@ def test_the_same_task_on_every_machine() -> None:
     assert digests == {"train": "a663eed3d10e5d21", "eval": "1f97da907619bc3a", "long": "879850533d4a881e"}
 
 
-def test_knobs_go_down_to_one_line() -> None:
+def test_a_task_can_have_a_single_line() -> None:
     tiny = Aggregate(lines=1, long_lines=2, topics=2, users=1, page=1)
     for index in range(20):
         assert len(tiny.task("train", index).context) == 1
@@ -493,22 +491,22 @@ def test_kinds_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lines": (0, 5)}, "lines is a range from 1 up"),
-        ({"lines": (9, 5)}, "lines is a range from 1 up, least first"),
-        ({"topics": (1, 3)}, "topics is a range from 2 up"),
-        ({"topics": (3, 9)}, "there are 8 topics"),
-        ({"page": 0}, "a page has 1 line or more"),
-        ({"kinds": []}, "kinds are some of count, user"),
-        ({"kinds": ["median"]}, "kinds are some of count, user"),
-        ({"users": "few"}, "users is a whole number or a range"),
+        ({"lines": (0, 5)}, "lines must be a range from 1 up"),
+        ({"lines": (9, 5)}, "lines must be a range from 1 up, the smaller first"),
+        ({"topics": (1, 3)}, "topics must be a range from 2 up"),
+        ({"topics": (3, 9)}, "topics must be at most 8"),
+        ({"page": 0}, "page at least 1"),
+        ({"kinds": []}, "kinds must be some of count, user"),
+        ({"kinds": ["median"]}, "kinds must be some of count, user"),
+        ({"users": "few"}, "users must be a whole number or a range"),
     ],
 )
-def test_knobs_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load("aggregate", **options)
+        load_taskset("aggregate", **options)
 
 
-def test_knobs_that_leave_nothing_say_so() -> None:
+def test_options_that_leave_no_task_are_an_error() -> None:
     with pytest.raises(ConfigError, match="leave no question with one answer for train"):
         Aggregate(lines=1, users=1, kinds="more_user").task("train", 0)
 
@@ -521,14 +519,14 @@ def shown(taskset: Aggregate, task: Task, *, dialect: str = "tools", delegate: b
 
 
 @pytest.mark.parametrize("split", ["train", "eval", "long"])
-def test_the_oracle_wins_alone_and_delegating_in_every_dialect(split: str) -> None:
+def test_the_oracle_is_right_alone_and_delegating_in_every_dialect(split: str) -> None:
     report = anyio.run(functools.partial(validate, AGGREGATE, split, num_tasks=5))
     assert report.faults == []
     assert report.delegating == 15
 
 
 @pytest.mark.parametrize("kind", list(QUESTIONS))
-def test_the_oracle_wins_with_every_kind_of_question(kind: str) -> None:
+def test_the_oracle_is_right_on_every_kind_of_question(kind: str) -> None:
     small = Aggregate(lines=(8, 40), page=5, kinds=[kind])
     report = anyio.run(functools.partial(validate, small, "train", num_tasks=3, seed=1))
     assert report.faults == []
@@ -543,7 +541,7 @@ def test_two_hundred_thousand_tokens_are_counted_by_many_clones(dialect: str) ->
     tree = shown(huge, task, dialect=dialect)
     assert len(tree.nodes) > 50
     assert {one.verdict and one.verdict.score for one in tree.nodes} == {1.0}
-    # No window came near to the whole text.
+    # No window was near the size of the whole text.
     assert tree.usage.peak_window < 20_000
 
 
@@ -555,9 +553,9 @@ def test_every_line_is_counted_once_by_the_clones_of_a_node() -> None:
         tree = shown(AGGREGATE, task)
         depths.add(tree.depth)
         for one in tree.nodes:
-            parts = [spans_in(child.goal)[0] for child in tree.children(one.index)]
+            parts = [find_spans(child.goal)[0] for child in tree.children(one.index)]
             if parts:
-                whole = (1, len(labels_of(task))) if one.parent is None else spans_in(one.goal)[0]
+                whole = (1, len(labels_of(task))) if one.parent is None else find_spans(one.goal)[0]
                 covered = [number for a, b in parts for number in range(a, b + 1)]
                 assert covered == list(range(whole[0], whole[1] + 1))
                 sizes |= {b - a + 1 for a, b in parts}
@@ -565,7 +563,7 @@ def test_every_line_is_counted_once_by_the_clones_of_a_node() -> None:
     assert depths == {1, 2}
 
 
-def test_where_the_oracle_cuts_varies_with_its_seed() -> None:
+def test_the_splits_of_the_oracle_vary_with_its_seed() -> None:
     task = AGGREGATE.task("train", 1)
     goals = {tuple(one.goal for one in shown(AGGREGATE, task, seed=seed).nodes) for seed in range(6)}
     assert len(goals) > 1
@@ -585,7 +583,7 @@ def test_a_node_sees_the_pages_it_was_given_and_no_labels() -> None:
                 assert "labels" not in given_to
                 assert "reference" not in given_to
                 if one.parent is not None and dialect == "tools":
-                    a, b = spans_in(one.goal)[0]
+                    a, b = find_spans(one.goal)[0]
                     texts = "\n".join(task.context.values()).split("\n")
                     assert all(text in given_to for text in texts[a - 1 : b])
                     assert given_to.count(" || Instance: ") == b - a + 1
@@ -633,7 +631,7 @@ def write(folder: Path, name: str, rows: Sequence[Any]) -> Path:
     return folder
 
 
-def test_rows_of_requests_become_tasks_the_oracle_wins(tmp_path: Path) -> None:
+def test_rows_of_requests_become_tasks_that_the_oracle_solves(tmp_path: Path) -> None:
     rows = [
         clinc_row("How many requests belong to the topic 'cooking and dining'? Answer with one number.", "2", "number"),
         clinc_row("Which topic is the most common? Answer with the topic name.", "music", "label"),
@@ -658,7 +656,7 @@ def test_rows_of_requests_become_tasks_the_oracle_wins(tmp_path: Path) -> None:
     assert "supporting" not in tree.root.pieces[0].text
 
 
-def test_rows_of_turns_become_tasks_the_oracle_wins(tmp_path: Path) -> None:
+def test_rows_of_turns_become_tasks_that_the_oracle_solves(tmp_path: Path) -> None:
     rows = [
         crd3_row("How many turns carry SAM in their speaker label? Answer with one number.", "3", "number"),
         crd3_row("Leaving MATT aside, which speaker name is in the most speaker labels?", "SAM", "label"),
@@ -677,18 +675,18 @@ def test_rows_of_turns_become_tasks_the_oracle_wins(tmp_path: Path) -> None:
     assert {one.verdict and one.verdict.how for one in tree.nodes} == {"exact"}
 
 
-def test_without_labels_only_the_root_can_be_judged(tmp_path: Path) -> None:
+def test_without_labels_only_the_root_can_be_graded(tmp_path: Path) -> None:
     rows = [
         clinc_row("Which topic is the most common?", "music", "label", labels=None, item_labels=None),
         clinc_row("Which topic is the strangest?", "pets", "label"),
-        clinc_row("Which topic is the most common?", "pets", "label"),  # its own lines say otherwise
+        clinc_row("Which topic is the most common?", "pets", "label"),  # contradicts its lines
     ]
     taskset = Aggregate(data=write(tmp_path, "clinc_aggregate_train", rows))
     for index in range(3):
         assert isinstance(taskset.oracle(taskset.task("clinc_train", index), delegate=True, seed=0), Relay)
     unlabelled = taskset.task("clinc_train", 0)
     assert score("Which topic is the most common? (lines 1-2)", "music", unlabelled) is None
-    assert score("How many requests by user 111? (lines 1-6)", "3", unlabelled) == 1.0  # that needs no label
+    assert score("How many requests by user 111? (lines 1-6)", "3", unlabelled) == 1.0  # needs no label
     report = anyio.run(functools.partial(validate, taskset, "clinc_train"))
     assert report.faults == []
 
@@ -697,13 +695,13 @@ def test_without_labels_only_the_root_can_be_judged(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"answer": 7}, r"clinc_aggregate_train\.jsonl\.gz, line 2: field 'answer' is int; str is wanted"),
-        ({"answer": "many"}, r"clinc_aggregate_train\.jsonl\.gz, line 2: field 'answer' is a whole number"),
+        ({"answer": "many"}, r"clinc_aggregate_train\.jsonl\.gz, row 2: field 'answer' must be a whole number"),
         ({"context": "text"}, r"line 2: field 'context' is str; list is wanted"),
-        ({"context": [{"title": "x"}]}, r"line 2: field 'context' holds entries of title and text"),
+        ({"context": [{"title": "x"}]}, r"line 2: entries of field 'context' must have a title and a text"),
         ({"meta": []}, r"line 2: field 'meta' is list; dict is wanted"),
-        ({"meta": {"labels": ["a"], "item_labels": [0]}}, r"line 2: field 'meta\.item_labels' holds the number"),
-        ({"meta": {"labels": ["a"], "item_labels": [0, 0, 0, 0, 0, 1]}}, r"line 2: field 'meta\.item_labels'"),
-        ({"meta": {"labels": ["a"], "item_labels": ["a"] * 6}}, r"line 2: field 'meta\.item_labels'"),
+        ({"meta": {"labels": ["a"], "item_labels": [0]}}, r"row 2: field 'meta\.item_labels' must have the index"),
+        ({"meta": {"labels": ["a"], "item_labels": [0, 0, 0, 0, 0, 1]}}, r"row 2: field 'meta\.item_labels'"),
+        ({"meta": {"labels": ["a"], "item_labels": ["a"] * 6}}, r"row 2: field 'meta\.item_labels'"),
     ],
 )
 def test_a_bad_row_names_file_line_and_field(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -713,7 +711,7 @@ def test_a_bad_row_names_file_line_and_field(tmp_path: Path, change: dict[str, A
         taskset.task("clinc_train", 1)
 
 
-def test_without_data_the_generator_works_and_data_splits_say_what_is_missing() -> None:
+def test_without_data_the_generator_works_and_data_splits_name_what_is_missing() -> None:
     with pytest.raises(ConfigError, match="aggregate reads crd3_counts_eval from a data folder: give --data PATH"):
         AGGREGATE.task("crd3_eval", 0)
     with pytest.raises(ConfigError, match="aggregate reads clinc_aggregate_train from a data folder"):

@@ -1,4 +1,4 @@
-"""Arithmetic: the generator keeps the paper's numbers, the score is worked out by hand, and the oracle wins."""
+"""Arithmetic: the generator matches the paper's numbers, scores are computed by hand, and the oracle is right."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from collections import Counter
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.errors import ConfigError
 from ramet.tasks.arithmetic import Arithmetic, draw, parse_filled, partial_credit
 from ramet.tasks.dice import Dice, in_eval
-from ramet.tasks.expression import count_operators, find, parse
+from ramet.tasks.expression import count_operators, find_expression, parse
 from ramet.tasks.play import demonstrate
-from ramet.tasks.registry import find as find_task
-from ramet.tasks.registry import load
+from ramet.tasks.registry import find_task, load_taskset
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task
 
@@ -38,12 +37,12 @@ def score(goal: str, answer: str | None) -> float | None:
     return verdict and verdict.score
 
 
-# The generator, against the numbers measured on 20,000 samples of the original.
+# The generator, compared with 20,000 samples of the original.
 
 
 @pytest.fixture(scope="module")
 def sample() -> tuple[list[str], int]:
-    """Accepted expressions, and how many tries they took."""
+    """Accepted expressions, and the number of draws."""
     dice, found, tries = Dice("statistics"), list[str](), 0
     while len(found) < SAMPLES:
         tries += 1
@@ -56,7 +55,7 @@ def share(counts: Counter[int] | Counter[str]) -> dict[int | str, float]:
     return {key: number / counts.total() for key, number in counts.items()}
 
 
-def test_more_than_half_of_all_tries_are_accepted(sample: tuple[list[str], int]) -> None:
+def test_more_than_half_of_all_draws_are_accepted(sample: tuple[list[str], int]) -> None:
     assert len(sample[0]) / sample[1] == pytest.approx(0.55, abs=0.025)
 
 
@@ -105,7 +104,7 @@ def test_operands_have_three_to_seven_digits_and_no_leading_zero(sample: tuple[l
         operands = text.replace("(", "").replace(")", "").replace("*", "+").replace("-", "+").split("+")
         assert all(not operand.startswith("0") for operand in operands)
         digits.update(map(len, operands))
-    # Long operands are rejected a little more often.
+    # Long operands are rejected slightly more often.
     assert set(digits) == {3, 4, 5, 6, 7}
     assert all(0.15 < part < 0.26 for part in share(digits).values())
 
@@ -144,15 +143,15 @@ def test_train_and_eval_never_overlap() -> None:
     assert not sums[0] & sums[1]
 
 
-def test_long_tasks_have_more_operators_than_any_trained_on() -> None:
+def test_long_tasks_have_more_operators_than_training() -> None:
     numbers = [count_operators(parse(asked("long", index))) for index in range(100)]
     assert min(numbers) >= 11
     assert max(numbers) <= 20
-    # Many operators with values of at most 16 digits: short ones are accepted more often.
+    # Values have at most 16 digits, so expressions with fewer operators are accepted more often.
     assert max(numbers) > 15
 
 
-def test_the_same_task_on_every_machine() -> None:
+def test_tasks_are_the_same_on_every_machine() -> None:
     digests = {
         split: hashlib.sha256(
             repr([(task.question, task.reference) for task in (ARITHMETIC.task(split, i) for i in range(50))]).encode()
@@ -167,7 +166,7 @@ def test_another_seed_gives_other_tasks() -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "eval", "long"])
-def test_knobs_go_down_to_one_digit_sums(split: str) -> None:
+def test_options_go_down_to_sums_of_one_digit(split: str) -> None:
     easy = Arithmetic(operators=(1, 1), digits=(1, 1), symbols="+", brackets=False, value_digits=2)
     for index in range(30):
         text = easy.task(split, index).question.removeprefix("Compute ")
@@ -177,24 +176,24 @@ def test_knobs_go_down_to_one_digit_sums(split: str) -> None:
         assert easy.task(split, index).reference == sum(map(int, operands))
 
 
-def test_symbols_are_limited_to_those_given() -> None:
-    knobs = Arithmetic(symbols="-", operators=(2, 4), digits=(2, 2))
-    texts = [knobs.task("train", index).question.removeprefix("Compute ") for index in range(50)]
+def test_only_the_given_symbols_are_used() -> None:
+    options = Arithmetic(symbols="-", operators=(2, 4), digits=(2, 2))
+    texts = [options.task("train", index).question.removeprefix("Compute ") for index in range(50)]
     assert all(set(text) <= set("0123456789-") for text in texts)
 
 
-def test_values_stay_within_the_digits_given() -> None:
-    knobs = Arithmetic(operators=(1, 3), digits=(1, 2), value_digits=3)
-    assert all(abs(knobs.task("train", index).reference) < 1000 for index in range(200))  # type: ignore[arg-type]
+def test_values_have_at_most_the_given_digits() -> None:
+    options = Arithmetic(operators=(1, 3), digits=(1, 2), value_digits=3)
+    assert all(abs(options.task("train", index).reference) < 1000 for index in range(200))  # type: ignore[arg-type]
 
 
-def test_bad_places_are_named() -> None:
+def test_unknown_splits_and_options_are_named() -> None:
     with pytest.raises(ConfigError, match="no split 'trian': did you mean train"):
         ARITHMETIC.task("trian", 0)
     with pytest.raises(ConfigError, match="not -1"):
         ARITHMETIC.task("train", -1)
     with pytest.raises(ConfigError, match="no option 'digit': did you mean digits"):
-        load("arithmetic", digit=3)
+        load_taskset("arithmetic", digit=3)
     taskset, task = find_task("arithmetic:eval/3", {"seed": 0})
     assert (taskset.name, task) == ("arithmetic", ARITHMETIC.task("eval", 3))
 
@@ -208,7 +207,7 @@ def test_bad_places_are_named() -> None:
         ("12", 12, 1.0),
         ("It is 5, no, 12.", 12, 1.0),
         ("-12", -12, 1.0),
-        ("x12y", 12, 1.0),  # the number is a number, whatever stands around it
+        ("x12y", 12, 1.0),  # letters around the number are ignored
         ("0012", 12, 1.0),
         # 0.2 / log2(2 + |A - B| / sqrt(|2 + max(A, B)|))
         ("13", 12, 0.2 / math.log2(2 + 1 / math.sqrt(15))),
@@ -230,36 +229,34 @@ def test_bad_places_are_named() -> None:
         ("twelve", 12, 0.0),
     ],
 )
-def test_partial_credit_worked_out_by_hand(answer: str | None, value: int, wanted: float) -> None:
+def test_partial_credit_computed_by_hand(answer: str | None, value: int, wanted: float) -> None:
     assert partial_credit(answer, value) == pytest.approx(wanted, rel=1e-12)
 
 
-def test_some_of_these_as_numbers() -> None:
+def test_some_partial_credits_as_numbers() -> None:
     assert partial_credit("13", 12) == pytest.approx(0.1702, abs=1e-4)
     assert partial_credit("14", -2) == pytest.approx(0.0774, abs=1e-4)
     assert partial_credit("0", 14) == pytest.approx(0.0813, abs=1e-4)
 
 
-@settings(deadline=None)
 @given(st.integers(-(10**18), 10**18), st.integers(-(10**18), 10**18))
 def test_a_wrong_number_gets_less_than_a_fifth(said: int, value: int) -> None:
     got = partial_credit(str(said), value)
     assert got == 1.0 if said == value else 0.0 <= got < 0.2
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**12), st.integers(1, 10**6))
-def test_being_closer_from_below_never_costs_credit(value: int, off: int) -> None:
+def test_a_closer_answer_from_below_never_scores_less(value: int, off: int) -> None:
     assert partial_credit(str(value - off), value) >= partial_credit(str(value - 2 * off), value)
 
 
 @pytest.mark.parametrize("digits", [17, 100, 200, 299, 300, 301, 308, 309, 310, 350, 399, 400, 401, 4000, 5000, 10**6])
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_huge_integers_are_wrong_and_nothing_more(digits: int, sign: str) -> None:
+def test_huge_integers_are_just_wrong(digits: int, sign: str) -> None:
     assert 0.0 <= partial_credit(sign + "9" * digits, 12) < 0.01
 
 
-def test_huge_values_can_be_answered_too() -> None:
+def test_huge_values_can_be_answered() -> None:
     value = 10**350 + 7
     assert partial_credit(str(value), value) == 1.0
     assert 0.0 <= partial_credit("7", value) < 0.01
@@ -270,7 +267,7 @@ def test_huge_values_can_be_answered_too() -> None:
 # Verdicts.
 
 
-def test_a_clone_is_judged_by_the_expression_in_its_goal() -> None:
+def test_a_clone_is_graded_by_the_expression_in_its_goal() -> None:
     assert score("Compute 12*(3+4)", "84") == 1.0
     assert score("What is 12 * (3 + 4)? Give the number.", "It is 84") == 1.0
     assert score("Compute 12*(3+4)", "83") == pytest.approx(0.2 / math.log2(2 + 1 / math.sqrt(86)))
@@ -284,17 +281,17 @@ def test_the_longest_of_several_expressions_counts() -> None:
 
 
 @pytest.mark.parametrize("goal", ["Say hello", "", "Check 12", "Compute 9**9**9", "Compute (1+2", "What is 7/2?"])
-def test_a_goal_without_an_expression_is_left_to_others(goal: str) -> None:
+def test_a_goal_without_an_expression_has_no_verdict(goal: str) -> None:
     assert score(goal, "12") is None
 
 
 @pytest.mark.parametrize("goal", ["9**9**9" * 1000, "(" * 10**6, "1+" * 10**6, "(" * 200 + "1+2" + ")" * 200])
-def test_a_hostile_goal_breaks_nothing(goal: str) -> None:
+def test_a_hostile_goal_has_no_verdict(goal: str) -> None:
     got = score(f"Compute {goal}", "3")
     assert got is None or 0.0 <= got <= 1.0
 
 
-def test_the_root_is_judged_by_the_task_whatever_its_goal_says() -> None:
+def test_the_root_is_graded_by_the_task_not_by_its_goal() -> None:
     task = ARITHMETIC.task("train", 0)
     world = ARITHMETIC.world(task)
     right = ARITHMETIC.verdict(task, world, node("Compute 1+1", str(task.reference), parent=None))
@@ -307,7 +304,7 @@ def test_the_root_is_judged_by_the_task_whatever_its_goal_says() -> None:
 # The oracle.
 
 
-def test_the_oracle_can_write_all_that_is_left_after_every_operation() -> None:
+def test_the_oracle_can_rewrite_the_expression_after_every_operation() -> None:
     rewriting = Arithmetic(operators=(2, 8), digits=1, working="rewrites")
     task = Task(id="t", question="Compute 2*(3+4)-5", reference=9)
     tree = anyio.run(functools.partial(demonstrate, rewriting, task, dialect="terse", delegate=False))
@@ -315,28 +312,28 @@ def test_the_oracle_can_write_all_that_is_left_after_every_operation() -> None:
     for split in ("train", "long"):
         report = anyio.run(functools.partial(validate, rewriting, split, num_tasks=8))
         assert report.faults == []
-    with pytest.raises(ConfigError, match="working is steps or rewrites"):
+    with pytest.raises(ConfigError, match="working must be steps or rewrites"):
         Arithmetic(working="magic")
 
 
 @pytest.mark.parametrize("split", ["train", "eval", "long"])
-def test_the_oracle_wins_alone_and_delegating_in_every_dialect(split: str) -> None:
+def test_the_oracle_is_right_alone_and_delegating_in_every_dialect(split: str) -> None:
     report = anyio.run(functools.partial(validate, ARITHMETIC, split, num_tasks=8))
     assert report.faults == []
     assert report.delegating == 24
 
 
-def test_the_oracle_wins_at_the_smallest_size_and_with_other_seeds() -> None:
-    for knobs in (
+def test_the_oracle_is_right_at_the_smallest_size_and_with_other_seeds() -> None:
+    for options in (
         Arithmetic(operators=(1, 2), digits=(1, 1), symbols="+", brackets=False),
         Arithmetic(operators=(2, 4), digits=(1, 3)),
     ):
         for seed in (0, 1):
-            report = anyio.run(functools.partial(validate, knobs, "train", num_tasks=6, seed=seed))
+            report = anyio.run(functools.partial(validate, options, "train", num_tasks=6, seed=seed))
             assert report.faults == []
 
 
-def test_where_the_oracle_cuts_varies_with_its_seed() -> None:
+def test_the_splits_of_the_oracle_vary_with_its_seed() -> None:
     task = ARITHMETIC.task("train", 2)
     trees = [anyio.run(functools.partial(demonstrate, ARITHMETIC, task, seed=seed)) for seed in range(6)]
     assert len({tuple(node.goal for node in tree.nodes) for tree in trees}) > 1
@@ -359,7 +356,7 @@ def test_no_prompt_shows_the_value() -> None:
             assert task.question in given_to_root
 
 
-def test_answers_are_put_into_their_places_with_brackets_around_negative_ones() -> None:
+def test_answers_fill_their_places_with_brackets_around_negative_ones() -> None:
     assert parse_filled("?-?*2", ["-4", "It is 3"]).value() == -10
     assert parse_filled("-?+?", ["-4", "-5"]).value() == -1
 
@@ -371,10 +368,10 @@ def test_the_right_solution_scores_one_and_a_wrong_one_less() -> None:
         assert wrong < 0.2
 
 
-def test_a_task_is_understood_from_its_question_alone() -> None:
-    """A stored task may come back with its value as text: the verdict does not need it."""
+def test_a_task_can_be_graded_from_its_question_alone() -> None:
+    """The verdict does not need the reference: a stored task may have its value as text."""
     task = Task(question="Compute 2+3*4", reference=None)
     verdict = ARITHMETIC.verdict(task, ARITHMETIC.world(task), node(task.question, "14", parent=None))
     assert verdict is not None
     assert verdict.score == 1.0
-    assert find(task.question) is not None
+    assert find_expression(task.question) is not None

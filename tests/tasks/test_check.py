@@ -1,4 +1,4 @@
-"""Is this answer right? Worked by hand, and what must hold for any text."""
+"""Checks of answers: examples by hand, and what must hold for any text."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_normalising_twice_changes_nothing_more(text: str) -> None:
 
 
 @given(WORDS, st.sampled_from(["{}", " {} ", "{}.", "The {}", "{}!", '"{}"']))
-def test_dressing_an_answer_up_changes_nothing(text: str, dress: str) -> None:
-    assume(set(text.lower().split()) - {"a", "an", "the"})  # of nothing but articles, all is kept
+def test_decoration_around_an_answer_changes_nothing(text: str, dress: str) -> None:
+    assume(set(text.lower().split()) - {"a", "an", "the"})  # a text of only articles is kept
     assert normalise(dress.format(text.upper())) == normalise(text)
 
 
@@ -59,10 +59,10 @@ def test_exact_match(answer: str | None, accepted: list[str], score: float) -> N
     [
         ("the red house", ["red house"], 1.0),
         ("red", ["red house"], 2 / 3),  # precision 1, recall 1/2
-        ("red red", ["red house"], 1 / 2),  # a word counts as often as it is wanted
-        ("red house by the sea", ["red house"], 2 * 2 / (4 + 2)),  # "the" is dropped: 4 words said
+        ("red red", ["red house"], 1 / 2),  # a repeated word counts once
+        ("red house by the sea", ["red house"], 2 * 2 / (4 + 2)),  # "the" is dropped, 4 words are left
         ("blue", ["red house"], 0.0),
-        ("blue sea", ["red house", "sea"], 2 / 3),  # the best of the accepted
+        ("blue sea", ["red house", "sea"], 2 / 3),  # the best accepted answer
         (None, ["red house"], 0.0),
         ("", ["red house"], 0.0),
         ("red", [], 0.0),
@@ -73,7 +73,7 @@ def test_f1(answer: str | None, accepted: list[str], score: float) -> None:
 
 
 @given(WORDS, WORDS)
-def test_f1_is_a_share_the_same_both_ways_and_1_for_an_exact_match(one: str, other: str) -> None:
+def test_f1_is_from_0_to_1_symmetric_and_1_for_an_exact_match(one: str, other: str) -> None:
     assert 0 <= f1(one, [other]) <= 1
     assert f1(one, [other]) == f1(other, [one])
     if exact_match(one, [other]):
@@ -122,7 +122,7 @@ def test_same_number(answer: str | None, wanted: str, score: float) -> None:
 
 
 @given(st.integers(-(10**30), 10**30))
-def test_a_number_is_found_however_it_is_written(number: int) -> None:
+def test_a_number_is_found_in_any_notation(number: int) -> None:
     assert same_number(f"So it is {number:,}.", str(number)) == 1.0
     assert same_number(f"So it is {number}.00", str(number)) == 1.0
     assert same_number(f"So it is {number + 1}", str(number)) == 0.0

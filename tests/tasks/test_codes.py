@@ -1,4 +1,4 @@
-"""Codes: longest runs added up, checked at every node, demonstrated both ways."""
+"""Codes: sums of longest runs, checked at every node, demonstrated alone and delegating."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.agent.tree import TaskWorld
 from ramet.errors import ConfigError
+from ramet.interfaces import TaskWorld, View
 from ramet.tasks.codes import Adder, Codes, fitting, goal, halves, last_digit, longest_run, pattern_in, patterns
-from ramet.tasks.oracle import View
 from ramet.tasks.play import demonstrate
 from ramet.types import Node, Task
 
@@ -38,7 +37,7 @@ def test_the_longest_runs_are_added_and_the_last_digit_counts():
 
 
 @given(PATTERNS)
-def test_codes_that_fit_are_all_there_in_order_and_once(pattern: str):
+def test_all_matching_codes_are_listed_in_order_and_once(pattern: str):
     every = ["".join(code) for code in product("01", repeat=len(pattern))]
     fits = [code for code in every if all(wanted in ("?", found) for wanted, found in zip(pattern, code, strict=True))]
     assert list(fitting(pattern)) == fits
@@ -52,17 +51,17 @@ def test_halves_add_up_to_the_whole(pattern: str):
 
 
 @given(PATTERNS)
-def test_a_goal_is_read_as_it_was_written(pattern: str):
+def test_a_goal_is_parsed_as_it_was_written(pattern: str):
     assert pattern_in(goal(pattern)) == pattern
 
 
-def test_a_goal_without_one_sensible_pattern_cannot_be_judged():
+def test_a_goal_without_exactly_one_short_pattern_has_no_verdict():
     assert score_of("4", "add things") is None
     assert score_of("4", "add 1?0 and 0?1") is None
-    assert score_of("4", goal("?" * 40)) is None  # nobody goes through all those for a verdict
+    assert score_of("4", goal("?" * 40)) is None  # too many codes for a verdict
 
 
-def test_a_clone_is_judged_by_its_own_goal():
+def test_a_clone_is_graded_by_its_own_goal():
     assert score_of("5", goal("0000000?")) == 1.0
     assert score_of("it is 5", goal("0000000?")) == 1.0
     assert score_of("15", goal("0000000?")) == 0.0  # more than the last digit
@@ -70,17 +69,17 @@ def test_a_clone_is_judged_by_its_own_goal():
     assert score_of(None, goal("0000000?")) == 0.0
 
 
-def test_the_sum_cannot_be_told_from_how_many_places_are_ones_or_unknown():
-    """How many ones there are in all codes could be told: half a one for every `?`, times the codes."""
+def test_the_sum_does_not_follow_from_the_number_of_ones_or_unknown_places():
+    """The number of ones in all codes would: half a one for every `?`, times the codes."""
     for unknown in (4, 5):
         by_ones: dict[int, list[int]] = {}
         for pattern in patterns(8, unknown):
             by_ones.setdefault(pattern.count("1"), []).append(last_digit(pattern))
         guessed = sum(max(digits.count(digit) for digit in range(10)) for digits in by_ones.values())
-        assert guessed / sum(map(len, by_ones.values())) < 0.25  # by the best guess for every number of ones
+        assert guessed / sum(map(len, by_ones.values())) < 0.25  # with the best guess for every number of ones
 
 
-def test_training_and_evaluation_do_not_meet():
+def test_training_and_evaluation_do_not_overlap():
     taskset = Codes(unknown=(1, 4))
     train = {taskset.task("train", index).question for index in range(400)}
     held_out = {taskset.task("eval", index).question for index in range(100)}
@@ -90,7 +89,7 @@ def test_training_and_evaluation_do_not_meet():
 
 
 @pytest.mark.parametrize(("split", "codes", "number"), [("long", 64, 112), ("longer", 128, 16)])
-def test_long_patterns_have_more_codes_than_any_trained_on_and_each_comes_once(split: str, codes: int, number: int):
+def test_long_patterns_have_more_codes_than_training_and_no_repeats(split: str, codes: int, number: int):
     taskset = Codes(unknown=(1, 5))
     assert taskset.size(split) == number
     tasks = [taskset.task(split, index) for index in range(number)]
@@ -101,7 +100,7 @@ def test_long_patterns_have_more_codes_than_any_trained_on_and_each_comes_once(s
 
 @pytest.mark.parametrize("delegate", [False, True])
 @pytest.mark.parametrize("dialect", ["tools", "python", "terse"])
-def test_the_oracle_wins_both_ways(dialect: str, delegate: bool):
+def test_the_oracle_is_right_alone_and_delegating(dialect: str, delegate: bool):
     taskset = Codes(unknown=(2, 4))
     for index in range(4):
         task = taskset.task("train", index)
@@ -110,14 +109,14 @@ def test_the_oracle_wins_both_ways(dialect: str, delegate: bool):
         assert (len(tree.nodes) > 1) == delegate
 
 
-def test_what_a_refused_clone_would_have_done_is_done_by_its_parent():
+def test_a_parent_does_the_work_of_a_refused_clone():
     adder = Adder(delegate=True, dice_seed=("x",))
     move = adder.move(View(goal=goal("1?0"), depth=0, history=(("no", "5"),)))
     assert move.answer == "4"
     assert move.thought == "2 codes\n100:2=2\n110:2=4"
 
 
-def test_how_many_codes_there_are_is_said_before_it_is_decided_what_to_do():
+def test_the_number_of_codes_is_stated_before_the_decision_to_delegate():
     task = Codes().task("train", 0)
     for delegate in (False, True):
         move = Codes().oracle(task, delegate=delegate, seed=0).move(View(goal=task.question, depth=0, history=()))
@@ -125,18 +124,18 @@ def test_how_many_codes_there_are_is_said_before_it_is_decided_what_to_do():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"unknown": [1, 8]}, "places is from 9, one more than unknown, to 16; got 8"),
-        ({"places": 40}, "places is from 6, one more than unknown, to 16; got 40"),
-        ({"unknown": [5, 2]}, "unknown is a range from 0 up"),
+        ({"unknown": [1, 8]}, "places must be from 9, one more than unknown, to 16; got 8"),
+        ({"places": 40}, "places must be from 6, one more than unknown, to 16; got 40"),
+        ({"unknown": [5, 2]}, "unknown must be a range from 0 up"),
     ],
 )
-def test_options_that_make_no_sense_are_told(options: dict[str, list[int]], said: str):
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_options_are_refused(options: dict[str, list[int]], message: str):
+    with pytest.raises(ConfigError, match=message):
         Codes(**options)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_split_that_has_no_room_is_told():
-    with pytest.raises(ConfigError, match="codes:longer wants 7 unknown places, and there are only 6"):
+def test_a_split_that_needs_more_places_is_refused():
+    with pytest.raises(ConfigError, match="codes:longer needs 7 unknown places, but places is 6"):
         Codes(places=6, unknown=(1, 5)).task("longer", 0)

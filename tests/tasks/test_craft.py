@@ -1,4 +1,4 @@
-"""Crafting: the generated world keeps its numbers, the shared inventory its rules, and the oracle its word."""
+"""Crafting: the generated world, the shared inventory, verdicts, and the oracle."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet.agent.options import TreeOptions
 from ramet.budget import Budget
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.interfaces import World
+from ramet.interfaces import Do, Move, View, World
 from ramet.tasks.craft.items import CROSS, KINDS, MAKES, make_items
 from ramet.tasks.craft.plan import Way, bottom_up, craft_calls, work_out
 from ramet.tasks.craft.taskset import Craft
 from ramet.tasks.craft.world import Book, CraftWorld, Recipe, goal_for, inventory_of, parse_targets, targets_of
-from ramet.tasks.oracle import Do, Move, View, tools_words
+from ramet.tasks.oracle import write_tools
 from ramet.tasks.play import demonstrate, play
-from ramet.tasks.registry import find
+from ramet.tasks.registry import find_task
 from ramet.tasks.validate import validate
 from ramet.types import Node, Prompt, Task, Tree
 from tests.conftest import in_virtual_time
@@ -54,7 +55,7 @@ def test_the_world_has_1452_items_in_the_tiers_of_the_paper() -> None:
     assert set(CRAFT.items.book.depths) == {item for tier in CRAFT.items.tiers for item in tier}
 
 
-def test_names_say_domain_variant_and_tier() -> None:
+def test_names_contain_domain_variant_and_tier() -> None:
     tiers = CRAFT.items.tiers
     assert tiers[0][:2] == ("m0_ore", "m1_ore")
     assert tiers[0][-1] == "raw_t9"
@@ -64,7 +65,7 @@ def test_names_say_domain_variant_and_tier() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_every_recipe_keeps_to_the_table(seed: int) -> None:
+def test_every_recipe_follows_the_table(seed: int) -> None:
     items = make_items(seed)
     depths = items.book.depths
     for item, (recipe,) in items.book.recipes.items():
@@ -93,7 +94,7 @@ def test_cross_domain_items_take_one_item_of_each_domain_from_three_tiers_below(
             assert all(CRAFT.items.book.depths[one] == tier - 3 for one in way.takes)
 
 
-def test_nearer_tiers_are_likelier_and_chains_are_sometimes_shorter_than_the_tier() -> None:
+def test_near_tiers_are_likelier_and_chains_are_sometimes_shorter_than_the_tier() -> None:
     def all_base(seed: int) -> int:
         book, tiers = make_items(seed).book, make_items(seed).tiers
         return sum(all(choices[0] in tiers[0] for choices, _ in book.recipes[item][0].slots) for item in tiers[2])
@@ -153,13 +154,13 @@ def test_tasks_need_as_many_different_crafts_as_in_the_paper(bucket: str, mean: 
 
 
 @pytest.mark.parametrize(("bucket", "median"), [("easy", 19), ("medium", 117), ("hard", 1330), ("extreme", 31392)])
-def test_as_much_is_held_as_in_the_paper(bucket: str, median: int) -> None:
+def test_inventories_are_as_large_as_in_the_paper(bucket: str, median: int) -> None:
     held = [sum(inventory_of(CRAFT.task(bucket, i)).values()) for i in range(CRAFT.size(bucket) or 0)]
     assert statistics.median(held) == pytest.approx(median, rel=0.3)
 
 
 @pytest.mark.parametrize("bucket", BUCKETS)
-def test_the_inventory_is_what_is_needed_a_little_more_and_a_few_distractors(bucket: str) -> None:
+def test_the_inventory_has_what_is_needed_some_more_and_a_few_distractors(bucket: str) -> None:
     for index in range(20):
         task = CRAFT.task(bucket, index)
         ((item, number),) = targets_of(task).items()
@@ -169,7 +170,7 @@ def test_the_inventory_is_what_is_needed_a_little_more_and_a_few_distractors(buc
         others = [held[base] for base in held if base not in needs]
         assert 1 <= len(others) <= 3
         assert all(1 <= number <= 5 for number in others)
-        assert list(held) == sorted(held)  # the order says nothing about recipes
+        assert list(held) == sorted(held)  # the order gives no hint of recipes
 
 
 def test_materials_count_every_craft_as_making_one() -> None:
@@ -181,13 +182,13 @@ def test_materials_count_every_craft_as_making_one() -> None:
     assert CRAFT.items.materials[item] == total
 
 
-def test_some_targets_are_no_multiple_of_what_a_craft_makes() -> None:
+def test_some_targets_are_not_multiples_of_what_a_craft_makes() -> None:
     uneven = [pair for split in ("train_easy", "train_medium") for pair in targets_in(split)]
     assert 400 < sum(number % CRAFT.ways[item].makes > 0 for item, number in uneven) < 600  # 460 in the original
 
 
 def test_a_task_is_found_by_its_name_and_states_goal_and_rules() -> None:
-    _, task = find("craft:hard/17", {})
+    _, task = find_task("craft:hard/17", {})
     assert task == CRAFT.task("hard", 17)
     assert task.id == "craft:hard/17"
     assert not task.context
@@ -197,7 +198,7 @@ def test_a_task_is_found_by_its_name_and_states_goal_and_rules() -> None:
         CRAFT.task("hard", 136)
 
 
-def test_tasks_are_the_same_everywhere() -> None:
+def test_tasks_are_the_same_on_every_machine() -> None:
     lines = [
         repr((task.question, task.reference, dict(task.context)))
         for split in CRAFT.splits
@@ -239,7 +240,7 @@ def test_a_craft_takes_ingredients_and_adds_what_it_makes() -> None:
         ({"log": 1.0}, "plank", 4, "the amount of 'log' is a whole number from 1 up"),
     ],
 )
-def test_a_craft_that_cannot_be_says_why_and_changes_nothing(
+def test_an_impossible_craft_is_an_error_and_changes_nothing(
     ingredients: object, target: object, count: object, message: str
 ) -> None:
     world = CraftWorld(BOOK, {"log": 1})
@@ -247,7 +248,7 @@ def test_a_craft_that_cannot_be_says_why_and_changes_nothing(
     assert world.inventory == {"log": 1}
 
 
-def test_info_tells_recipes_and_what_is_held() -> None:
+def test_info_lists_recipes_and_amounts() -> None:
     world = CraftWorld(BOOK, {"log": 2})
     assert world.get_info(["torch", "log", "nail"]) == [
         {
@@ -266,7 +267,6 @@ def test_info_tells_recipes_and_what_is_held() -> None:
         world.functions["get_info"](3)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -277,7 +277,7 @@ def test_info_tells_recipes_and_what_is_held() -> None:
         max_size=30,
     )
 )
-def test_whatever_is_tried_the_inventory_never_goes_below_nothing(
+def test_no_craft_makes_the_inventory_negative(
     calls: list[tuple[dict[str, int], str, int]],
 ) -> None:
     world = CraftWorld(BOOK, {"log": 3, "coal": 8, "reed": 2})
@@ -303,12 +303,12 @@ def test_whatever_is_tried_the_inventory_never_goes_below_nothing(
         ("", {}),
     ],
 )
-def test_a_goal_is_read_for_its_targets(goal: str, targets: dict[str, int]) -> None:
+def test_targets_are_parsed_from_a_goal(goal: str, targets: dict[str, int]) -> None:
     assert parse_targets(goal, BOOK.depths) == targets
 
 
 @given(st.dictionaries(st.sampled_from(list(CRAFT.ways)), st.integers(1, 10**6), min_size=1, max_size=5))
-def test_a_goal_written_is_a_goal_read(targets: dict[str, int]) -> None:
+def test_a_written_goal_is_parsed_to_the_same_targets(targets: dict[str, int]) -> None:
     assert parse_targets(goal_for(targets), CRAFT.items.book.depths) == targets
 
 
@@ -325,7 +325,7 @@ class Workshop(Craft):
 LOG = Task(question="Craft the following items: 1x torch", reference={"targets": {"torch": 1}, "inventory": {"log": 1}})
 
 
-def test_a_node_is_judged_by_what_was_gained_while_it_lived() -> None:
+def test_a_node_is_graded_by_what_was_gained_while_it_ran() -> None:
     world = CraftWorld(BOOK, {"log": 2, "plank": 5})
     early, late = node("make 4x plank", index=1), node("make 4x plank", index=2)
     world.spawned(early)
@@ -340,7 +340,7 @@ def test_a_node_is_judged_by_what_was_gained_while_it_lived() -> None:
     assert scores[1].reason == "short of 6x plank"
 
 
-def test_what_is_held_already_does_not_count_and_half_is_nothing() -> None:
+def test_initial_items_do_not_count_and_half_of_a_goal_scores_zero() -> None:
     world = CraftWorld(BOOK, {"log": 9, "plank": 50})
     one = node("Craft the following items: 4x plank, 1x stick")
     world.spawned(one)
@@ -350,7 +350,7 @@ def test_what_is_held_already_does_not_count_and_half_is_nothing() -> None:
     assert (verdict.score, verdict.reason) == (0.0, "short of 1x stick")
 
 
-def test_a_node_without_an_answer_scores_nothing_and_a_goal_without_items_has_no_verdict() -> None:
+def test_a_node_without_an_answer_scores_zero_and_a_goal_without_items_has_no_verdict() -> None:
     world = CraftWorld(BOOK, {"log": 1})
     for answer in (None, "  "):
         silent = node("make 4x plank", answer=answer)
@@ -362,7 +362,7 @@ def test_a_node_without_an_answer_scores_nothing_and_a_goal_without_items_has_no
     assert CRAFT.verdict(LOG, world, node("tidy up")) is None
 
 
-def test_the_root_is_judged_by_the_task_whatever_its_goal_says() -> None:
+def test_the_root_is_graded_by_the_task_not_by_its_goal() -> None:
     world = CraftWorld(BOOK, {"log": 1})
     root = node("make 4x plank", parent=None, index=0)
     world.spawned(root)
@@ -377,11 +377,11 @@ PLANKS, STICKS = "Craft the following items: 4x plank", "Craft the following ite
 
 def craft_words(ingredients: dict[str, int], target: str, count: int) -> str:
     arguments = {"ingredients": ingredients, "target": target, "count": count}
-    return tools_words(Move(does=(Do(name="craft", arguments=arguments),)))
+    return write_tools(Move(does=(Do(name="craft", arguments=arguments),)))
 
 
 def siblings(planks: list[Reply], sticks: list[Reply]) -> tuple[float, float]:
-    """A tree whose two children share one log; their scores."""
+    """The scores of two children that share one log."""
     turns = {PLANKS: planks, STICKS: sticks}
 
     def script(prompt: Prompt) -> Reply:
@@ -392,7 +392,7 @@ def siblings(planks: list[Reply], sticks: list[Reply]) -> tuple[float, float]:
         return Reply(text="Answer: done" if prompt.turn else asked)
 
     async def run() -> Tree:
-        return await play(Workshop(), LOG, engine=ScriptedEngine(script), budget=Budget())
+        return await play(Workshop(), LOG, TreeOptions(engine=ScriptedEngine(script), budget=Budget()))
 
     tree = in_virtual_time(run)
     scores = [one.verdict.score for one in tree.nodes[1:] if one.verdict]
@@ -407,27 +407,27 @@ def done(seconds: float) -> Reply:
     return Reply(text="Answer: done", seconds=seconds)
 
 
-def test_a_sibling_that_uses_up_what_another_made_makes_it_fail() -> None:
+def test_a_node_fails_if_a_sibling_uses_up_what_it_made() -> None:
     assert siblings([MAKE_PLANKS, done(10)], [MAKE_STICKS, done(1)]) == (0.0, 1.0)
 
 
-def test_what_is_used_up_after_a_node_has_ended_is_no_longer_its_concern() -> None:
+def test_items_used_up_after_a_node_ended_still_count_for_it() -> None:
     assert siblings([MAKE_PLANKS, done(1)], [MAKE_STICKS, done(1)]) == (1.0, 1.0)
 
 
-def test_what_a_sibling_makes_in_time_counts_for_both_of_them() -> None:
+def test_items_a_sibling_makes_in_time_count_for_both() -> None:
     assert siblings([done(3)], [MAKE_PLANKS, done(1)]) == (1.0, 0.0)
     assert siblings([done(0.5)], [MAKE_PLANKS, done(1)]) == (0.0, 0.0)
 
 
-def test_an_ingredient_that_is_not_there_yet_is_an_error_in_words() -> None:
+def test_a_missing_ingredient_is_an_error_text() -> None:
     assert siblings([done(9)], [MAKE_STICKS, done(1)]) == (0.0, 0.0)
 
 
 # The oracle.
 
 
-def test_totals_go_down_and_crafts_go_up() -> None:
+def test_totals_are_top_down_and_crafts_bottom_up() -> None:
     ways = {
         "b": Way(takes={"a": 2}, makes=3),
         "c": Way(takes={"b": 4}, makes=1),
@@ -441,7 +441,7 @@ def test_totals_go_down_and_crafts_go_up() -> None:
     assert (sums.crafts, sums.needs) == ({"b": 1, "d": 2}, {"d": 3, "c": 2, "b": 2, "a": 2})
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.sampled_from(BUCKETS), st.integers(0, 135))
 def test_every_task_can_be_done(bucket: str, index: int) -> None:
     task = CRAFT.task(bucket, index)
@@ -452,7 +452,7 @@ def test_every_task_can_be_done(bucket: str, index: int) -> None:
     assert CRAFT.self_check(task) == (1.0, 0.0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.sampled_from(BUCKETS), st.integers(0, 135), st.integers(0, 9))
 def test_the_inventory_is_enough_for_all_clones_together(bucket: str, index: int, seed: int) -> None:
     task = CRAFT.task(bucket, index)
@@ -460,14 +460,14 @@ def test_the_inventory_is_enough_for_all_clones_together(bucket: str, index: int
     held = inventory_of(task)
     assert all(held[base] >= number for base, number in oracle.base_needs(task.question, 0).items())
     parts = len(bottom_up(CRAFT.ways, targets_of(task))) > 1
-    assert bool(oracle.plan(task.question, 0).asks) == parts  # where there are parts, some are delegated
+    assert bool(oracle.plan(task.question, 0).asks) == parts  # a task with parts is delegated
 
 
 @pytest.mark.parametrize(
     ("split", "num_tasks"),
     [("easy", 6), ("medium", 6), ("hard", 3), ("extreme", 1), ("train", 4), ("eval", 4), ("train_hard", 1)],
 )
-def test_the_oracle_wins_alone_and_delegating_in_both_dialects(split: str, num_tasks: int) -> None:
+def test_the_oracle_is_right_alone_and_delegating_in_both_dialects(split: str, num_tasks: int) -> None:
     report = anyio.run(functools.partial(validate, CRAFT, split, num_tasks=num_tasks))
     assert report.faults == []
     assert report.delegating > 0
@@ -491,7 +491,7 @@ def demonstrations(split: str, indices: range) -> list[Tree]:
     return anyio.run(run)
 
 
-def test_demonstrations_differ_in_where_they_cut_and_some_clones_delegate_too() -> None:
+def test_demonstrations_split_in_different_ways_and_some_clones_delegate() -> None:
     trees = demonstrations("medium", range(25))
     assert {one.verdict.score for tree in trees for one in tree.nodes if one.verdict} == {1.0}
     assert len({len(tree.nodes) for tree in trees}) > 3
@@ -501,7 +501,7 @@ def test_demonstrations_differ_in_where_they_cut_and_some_clones_delegate_too() 
     assert not any("error:" in piece.text for tree in trees for one in tree.nodes for piece in one.pieces)
 
 
-def test_goals_for_clones_have_the_common_form_and_stand_alone() -> None:
+def test_goals_of_clones_have_the_common_wording_and_are_self_contained() -> None:
     for tree in demonstrations("hard", range(4)):
         for one in tree.nodes[1:]:
             targets = parse_targets(one.goal, CRAFT.items.book.depths)
@@ -509,7 +509,7 @@ def test_goals_for_clones_have_the_common_form_and_stand_alone() -> None:
             assert 1 <= len(targets) <= 3
 
 
-def test_moves_depend_on_goal_depth_and_history_alone() -> None:
+def test_moves_depend_only_on_goal_depth_and_history() -> None:
     task = CRAFT.task("hard", 2)
     first, second = (CRAFT.oracle(task, delegate=True, seed=1) for _ in range(2))
     goals = first.plan(task.question, 0).goals
@@ -519,7 +519,7 @@ def test_moves_depend_on_goal_depth_and_history_alone() -> None:
     assert len(cuts) > 4
 
 
-def test_only_items_already_heard_of_are_looked_up() -> None:
+def test_only_items_seen_before_are_looked_up() -> None:
     task = CRAFT.task("hard", 1)
     oracle = CRAFT.oracle(task, delegate=False, seed=0)
     heard = set(targets_of(task))
@@ -530,7 +530,7 @@ def test_only_items_already_heard_of_are_looked_up() -> None:
             heard.update(one for item in asked for one in CRAFT.ways[item].takes)
 
 
-def test_prompts_tell_nothing_of_recipes_or_inventory_before_they_are_asked_for() -> None:
+def test_prompts_contain_no_recipes_or_inventory_before_a_call() -> None:
     for tree in demonstrations("easy", range(8)):
         for one in tree.nodes:
             opening = one.pieces[0].text

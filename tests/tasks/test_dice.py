@@ -1,4 +1,4 @@
-"""Random choices: the same everywhere, fair, and never outside what was asked for."""
+"""Random choices: the same everywhere, uniform, and within their limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.dice import Dice, in_eval, seed_of
 
 SEEDS = st.lists(st.one_of(st.integers(), st.text("abc/", max_size=5)), max_size=4)
 
@@ -40,7 +40,7 @@ def test_another_seed_gives_other_choices() -> None:
 
 
 @given(SEEDS, st.integers(1, 2**53))
-def test_below_stays_below(seed: list[object], limit: int) -> None:
+def test_below_is_below_its_limit(seed: list[object], limit: int) -> None:
     dice = Dice(*seed)
     assert all(0 <= dice.below(limit) < limit for _ in range(20))
 
@@ -56,7 +56,7 @@ def test_between_reaches_both_ends() -> None:
     assert {dice.between(4, 6) for _ in range(100)} == {4, 5, 6}
 
 
-def test_below_is_even() -> None:
+def test_below_is_uniform() -> None:
     dice = Dice("even")
     counts = Counter(dice.below(10) for _ in range(20_000))
     assert set(counts) == set(range(10))
@@ -64,12 +64,12 @@ def test_below_is_even() -> None:
 
 
 @pytest.mark.parametrize(("probability", "low", "high"), [(0.0, 0, 0), (0.3, 5700, 6300), (1.0, 20_000, 20_000)])
-def test_chance_comes_true_that_often(probability: float, low: int, high: int) -> None:
+def test_chance_is_true_with_its_probability(probability: float, low: int, high: int) -> None:
     dice = Dice("chance")
     assert low <= sum(dice.chance(probability) for _ in range(20_000)) <= high
 
 
-def test_weights_are_kept() -> None:
+def test_choices_follow_their_weights() -> None:
     dice = Dice("weights")
     counts = Counter(dice.weighted("+-*", (4.0, 3.0, 6.0)) for _ in range(13_000))
     assert abs(counts["+"] - 4000) < 250
@@ -77,13 +77,13 @@ def test_weights_are_kept() -> None:
     assert abs(counts["*"] - 6000) < 250
 
 
-def test_a_choice_without_weight_is_never_taken() -> None:
+def test_a_choice_of_weight_zero_is_never_taken() -> None:
     dice = Dice("none")
     assert {dice.weighted("abc", (1.0, 0.0, 1.0)) for _ in range(2000)} == {"a", "c"}
 
 
 @given(SEEDS, st.lists(st.integers(), max_size=30))
-def test_a_shuffle_keeps_every_item_and_leaves_the_original_alone(seed: list[object], items: list[int]) -> None:
+def test_a_shuffle_keeps_every_item_and_does_not_change_the_original(seed: list[object], items: list[int]) -> None:
     before = list(items)
     assert sorted(Dice(*seed).shuffled(items)) == sorted(items)
     assert items == before
@@ -102,7 +102,7 @@ def test_a_sample_has_different_items(seed: list[object], number: int) -> None:
     assert len(drawn) == len(set(drawn)) == number
 
 
-def test_a_text_is_in_evaluation_by_its_own_hash() -> None:
+def test_the_hash_of_a_text_decides_its_split() -> None:
     for text in ("3+4", "7*8-2", "été"):
         first = hashlib.sha256(text.encode()).hexdigest()[:8]
         assert in_eval(text) == (int(first, 16) % 10 == 0)
@@ -113,3 +113,17 @@ def test_a_text_is_in_evaluation_by_its_own_hash() -> None:
 def test_one_in_so_many_is_in_evaluation(one_in: int) -> None:
     share = sum(in_eval(f"text {i}", one_in=one_in) for i in range(20_000)) / 20_000
     assert abs(share - 1 / one_in) < 0.012
+
+
+@pytest.mark.parametrize(
+    ("place", "seed"),
+    [((0, "sample", 3, 1, 4), 8166594275714710), ((0, "vote@8", 1000, "craft:hard/17", 3), 34063776633778292)],
+)
+def test_the_seed_of_a_place_is_the_same_on_every_machine(place: tuple[object, ...], seed: int) -> None:
+    assert seed_of(*place) == seed
+
+
+def test_different_places_have_different_seeds() -> None:
+    seeds = {seed_of(run, step, member) for run in range(5) for step in range(20) for member in range(20)}
+    assert len(seeds) == 2000
+    assert max(seeds) < 2**56

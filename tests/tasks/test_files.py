@@ -1,4 +1,4 @@
-"""Task files: what is read, and what a bad one says about itself."""
+"""Task files: what is read, and the errors of bad ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.errors import ConfigError
-from ramet.tasks.files import context_of, data_file, read_lines
+from ramet.tasks.files import data_file, read_context, read_lines
 
 GOOD = '{"question": "q", "answer": "a"}'
 
@@ -23,14 +23,14 @@ def write(file: Path, *lines: str) -> Path:
     return file
 
 
-def test_plain_and_gzipped_lines_read_alike(tmp_path: Path) -> None:
+def test_plain_and_gzipped_files_are_read_the_same(tmp_path: Path) -> None:
     lines = ['{"question": "où?", "answer": "ici", "more": [1]}', "", "   ", GOOD]
     plain, packed = write(tmp_path / "a.jsonl", *lines), write(tmp_path / "b.jsonl.gz", *lines)
     assert read_lines(plain) == read_lines(packed)
     assert read_lines(plain) == ({"question": "où?", "answer": "ici", "more": [1]}, {"question": "q", "answer": "a"})
 
 
-def test_a_line_separator_inside_a_text_is_no_new_line(tmp_path: Path) -> None:
+def test_a_line_separator_inside_a_text_does_not_end_the_line(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", json.dumps({"question": "a\u2028b\x85c", "answer": "x"}, ensure_ascii=False))
     assert read_lines(file)[0]["question"] == "a\u2028b\x85c"
 
@@ -44,10 +44,13 @@ def test_a_line_separator_inside_a_text_is_no_new_line(tmp_path: Path) -> None:
         ('{"question": "q"}', "line 3: field 'answer' is missing; str is wanted"),
         ('{"question": "q", "answer": 5}', "line 3: field 'answer' is int; str is wanted"),
         ('{"question": null, "answer": "a"}', "line 3: field 'question' is NoneType; str is wanted"),
-        ('{"question": "q", "answer": "a", "context": "text"}', "line 3: field 'context' is a list of"),
-        ('{"question": "q", "answer": "a", "context": [{"title": "t"}]}', "line 3: field 'context' holds entries"),
-        ('{"question": "q", "answer": "a", "context": ["t"]}', "line 3: field 'context' holds entries"),
-        ('{"question": "q", "answer": "a", "context": {"t": 1}}', "line 3: field 'context' holds entries"),
+        ('{"question": "q", "answer": "a", "context": "text"}', "line 3: field 'context' must be a list of"),
+        (
+            '{"question": "q", "answer": "a", "context": [{"title": "t"}]}',
+            "line 3: entries of field 'context' must have",
+        ),
+        ('{"question": "q", "answer": "a", "context": ["t"]}', "line 3: entries of field 'context' must have"),
+        ('{"question": "q", "answer": "a", "context": {"t": 1}}', "line 3: entries of field 'context' must have"),
     ],
 )
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
@@ -78,7 +81,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, data: by
         read_lines(tmp_path / name)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*none\.jsonl"):
         read_lines(tmp_path / "none.jsonl")
 
@@ -86,27 +89,27 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 # The data folder.
 
 
-def test_a_file_is_found_under_any_of_its_endings(tmp_path: Path) -> None:
+def test_a_file_is_found_with_any_of_its_suffixes(tmp_path: Path) -> None:
     for name in ("one.jsonl", "two.jsonl.gz", "three.json"):
         write(tmp_path / name, GOOD)
         assert data_file(tmp_path, name.partition(".")[0], taskset="t") == tmp_path / name
 
 
-def test_the_packed_file_is_taken_when_there_are_two(tmp_path: Path) -> None:
+def test_the_gzipped_file_is_preferred(tmp_path: Path) -> None:
     write(tmp_path / "one.jsonl", GOOD)
     write(tmp_path / "one.jsonl.gz", GOOD)
     assert data_file(str(tmp_path), "one", taskset="t").name == "one.jsonl.gz"
 
 
-def test_without_a_folder_the_message_says_what_to_give() -> None:
+def test_without_a_folder_the_error_names_the_flag() -> None:
     with pytest.raises(ConfigError, match="craft reads recipes from a data folder: give --data PATH"):
         data_file(None, "recipes", taskset="craft")
 
 
-def test_a_folder_or_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_or_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the data folder .*nowhere does not exist"):
         data_file(tmp_path / "nowhere", "recipes", taskset="craft")
-    (tmp_path / "recipes.jsonl").mkdir()  # a folder is no file
+    (tmp_path / "recipes.jsonl").mkdir()  # a folder is not a file
     with pytest.raises(ConfigError, match=r"has no recipes\.jsonl\.gz or recipes\.jsonl, which craft reads"):
         data_file(tmp_path, "recipes", taskset="craft")
 
@@ -114,21 +117,22 @@ def test_a_folder_or_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 # Context.
 
 
-def test_a_list_and_an_object_of_texts_mean_the_same() -> None:
+def test_a_list_and_an_object_of_texts_are_equivalent() -> None:
     listed: dict[str, Any] = {"context": [{"title": "A", "text": "1", "supporting": True}, {"title": "B", "text": "2"}]}
-    assert context_of(listed, "here") == context_of({"context": {"A": "1", "B": "2"}}, "here") == {"A": "1", "B": "2"}
+    texts = {"A": "1", "B": "2"}
+    assert read_context(listed, "here") == read_context({"context": texts}, "here") == texts
 
 
 def test_paragraphs_with_the_same_title_are_joined() -> None:
     entries = [{"title": "A", "text": "1"}, {"title": "B", "text": "2"}, {"title": "A", "text": "3"}]
-    assert context_of({"context": entries}, "here") == {"A": "1\n3", "B": "2"}
+    assert read_context({"context": entries}, "here") == {"A": "1\n3", "B": "2"}
 
 
 @pytest.mark.parametrize("row", [{}, {"context": None}, {"context": []}, {"context": {}}])
-def test_no_context_is_an_empty_one(row: dict[str, Any]) -> None:
-    assert context_of(row, "here") == {}
+def test_a_row_without_a_context_has_no_texts(row: dict[str, Any]) -> None:
+    assert read_context(row, "here") == {}
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_texts_come_back_as_they_are_in_their_order(texts: dict[str, str]) -> None:
-    assert list(context_of({"context": texts}, "here").items()) == list(texts.items())
+def test_texts_keep_their_order(texts: dict[str, str]) -> None:
+    assert list(read_context({"context": texts}, "here").items()) == list(texts.items())

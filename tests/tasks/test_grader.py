@@ -1,4 +1,4 @@
-"""A process for graders: what it returns, and what becomes of calls that go wrong."""
+"""The grader process: results, timeouts, crashes and errors."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_a_call_returns_what_the_function_returns(builtin: Grader) -> None:
     assert builtin.call("sorted", ["b", "\ud800", "é"]) == ["b", "é", "\ud800"]
 
 
-def test_what_a_function_prints_goes_nowhere(builtin: Grader, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_a_function_prints_is_discarded(builtin: Grader, capfd: pytest.CaptureFixture[str]) -> None:
     assert builtin.call("print", "dots") is None
     assert builtin.call("len", "abc") == 3
     assert capfd.readouterr().out == ""
 
 
-def test_an_error_is_told_and_the_process_lives_on() -> None:
+def test_an_error_is_reported_and_the_process_goes_on() -> None:
     grader = Grader("os", library="os")
     process = grader.call("getpid")
     with pytest.raises(Unfinished, match="TypeError: "):
@@ -44,14 +44,14 @@ def test_an_error_is_told_and_the_process_lives_on() -> None:
     grader.stop()
 
 
-def test_more_memory_than_there_may_be_is_an_error_not_the_end(builtin: Grader) -> None:
+def test_exceeding_the_memory_limit_is_an_error_and_not_a_crash(builtin: Grader) -> None:
     if sys.platform == "linux":
         with pytest.raises(Unfinished, match="MemoryError"):
             builtin.call("bytearray", 9 * 2**30)
     assert builtin.call("len", "ab") == 2
 
 
-def test_a_call_that_takes_too_long_is_ended_and_the_next_one_works() -> None:
+def test_a_call_that_times_out_is_ended_and_the_next_one_works() -> None:
     grader = Grader("time", library="time")
     with pytest.raises(Unfinished, match=r"it took more than 0\.2 s"):
         grader.call("sleep", 60, seconds=0.2)
@@ -68,14 +68,14 @@ def test_a_process_that_dies_is_replaced() -> None:
     grader.stop()  # safe to call again
 
 
-def test_a_library_that_is_not_there_names_what_to_install() -> None:
+def test_a_missing_library_names_what_to_install() -> None:
     grader = Grader("builtins", library="no_such_library")
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"no_such_library cannot be imported .*pip install 'ramet\[tasks\]'"):
             grader.call("len", "abc")
 
 
-def test_hashes_are_the_same_in_every_helper(builtin: Grader) -> None:
+def test_hashes_are_the_same_in_every_grader(builtin: Grader) -> None:
     other = Grader("builtins", library="json")
     assert builtin.call("hash", "ramet") == other.call("hash", "ramet")
     other.stop()

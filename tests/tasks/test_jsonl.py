@@ -1,4 +1,4 @@
-"""Questions from a file of one's own, and a whole taskset of one's own."""
+"""Questions from your own file, and a taskset of your own."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet import Budget, Node, Task, Verdict
-from ramet.agent.tree import TaskWorld
+from ramet.agent.options import TreeOptions
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.interfaces import World
+from ramet.interfaces import TaskWorld, World
 from ramet.tasks.check import exact_match
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.jsonl import JsonLines, fitting, in_share, same_words
 from ramet.tasks.judge import Judge
 from ramet.tasks.oracle import Relay, script
 from ramet.tasks.play import play
-from ramet.tasks.registry import load
+from ramet.tasks.registry import load_taskset
 from ramet.tasks.validate import validate
 
 
@@ -55,7 +55,7 @@ def score(taskset: JsonLines, answer: str | None, index: int = 0) -> float:
 
 
 def length_share(answer: str, fields: Mapping[str, Any]) -> float:
-    """A check as users write them."""
+    """A custom check."""
     return min(1.0, len(answer) / fields["length"])
 
 
@@ -90,14 +90,14 @@ def test_a_row_becomes_a_task(tmp_path: Path) -> None:
     assert (third.id, dict(third.context)) == ("jsonl:all/2", {})
 
 
-def test_a_packed_file_reads_the_same(tmp_path: Path) -> None:
+def test_a_gzipped_file_is_read_the_same(tmp_path: Path) -> None:
     rows = [row(f"Question {i}?", str(i)) for i in range(5)]
-    plain = load("jsonl", file=str(write(tmp_path, *rows)))
-    packed = load("jsonl", file=write(tmp_path, *rows, name="mine.jsonl.gz"))
+    plain = load_taskset("jsonl", file=str(write(tmp_path, *rows)))
+    packed = load_taskset("jsonl", file=write(tmp_path, *rows, name="mine.jsonl.gz"))
     assert [plain.task("all", i) for i in range(5)] == [packed.task("all", i) for i in range(5)]
 
 
-def test_half_characters_are_replaced(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
     task = JsonLines(file=write(tmp_path, row("Who \ud800?", context={"\udfff": "\ud801"}, id="\ud802"))).task("all", 0)
     assert (task.id, task.question, dict(task.context)) == ("\ufffd", "Who \ufffd?", {"\ufffd": "\ufffd"})
 
@@ -107,15 +107,15 @@ def test_half_characters_are_replaced(tmp_path: Path) -> None:
     [
         ({"question": "q"}, "exact", "field 'answer' is missing; str is wanted"),
         ({"question": "q", "answer": 5}, "number", "field 'answer' is int; str is wanted"),
-        (row(context="text"), "exact", "field 'context' is a list of {title, text} or an object of texts"),
-        (row(aliases="Ada"), "exact", "field 'aliases' is a list of texts"),
-        (row(aliases=[1]), "f1", "field 'aliases' is a list of texts"),
+        (row(context="text"), "exact", "field 'context' must be a list of {title, text} or an object of texts"),
+        (row(aliases="Ada"), "exact", "field 'aliases' must be a list of texts"),
+        (row(aliases=[1]), "f1", "field 'aliases' must be a list of texts"),
         (row(id=[1]), "exact", "field 'id' is list; str is wanted"),
         (row(id="first"), "exact", "field 'id' repeats 'first'"),
         (row(question="  "), "exact", "field 'question' is empty"),
         (row(answer=""), "exact", "field 'answer' is empty"),
-        (row(answer="many"), "number", "field 'answer' holds no number: 'many'"),
-        (row(answer="(Ada"), "regex", "field 'answer' is not a pattern: missing ), unterminated subpattern"),
+        (row(answer="many"), "number", "field 'answer' has no number: 'many'"),
+        (row(answer="(Ada"), "regex", "field 'answer' is not a valid pattern: missing ), unterminated subpattern"),
     ],
 )
 @pytest.mark.parametrize("name", ["mine.jsonl", "mine.jsonl.gz"])
@@ -130,8 +130,8 @@ def test_a_bad_row_names_file_line_and_field(
     assert str(caught.value).startswith(f"{file}, line 4: {complaint}")
 
 
-def test_a_file_that_was_not_given_or_does_not_exist_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="give its path as the option file"):
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give its path as taskset"):
         JsonLines().size("train")
     with pytest.raises(ConfigError, match=r"the file .*none\.jsonl does not exist"):
         JsonLines(file=tmp_path / "none.jsonl").task("train", 0)
@@ -140,7 +140,7 @@ def test_a_file_that_was_not_given_or_does_not_exist_is_asked_for(tmp_path: Path
 # Training and evaluation.
 
 
-def test_a_question_is_on_one_side_by_its_own_hash() -> None:
+def test_the_hash_of_a_question_decides_its_split() -> None:
     first = int(hashlib.sha256(b"Who is older?").hexdigest()[:16], 16) / 2**64
     assert not in_share("Who is older?", first - 1e-9)
     assert in_share("Who is older?", first + 1e-9)
@@ -148,14 +148,14 @@ def test_a_question_is_on_one_side_by_its_own_hash() -> None:
 
 
 @given(st.text(), st.floats(0, 1))
-def test_a_larger_share_keeps_what_a_smaller_one_had(question: str, share: float) -> None:
+def test_a_larger_share_contains_a_smaller_one(question: str, share: float) -> None:
     assert in_share(question, 1.0)
     assert not in_share(question, 0.0)
     if in_share(question, share / 2):
         assert in_share(question, share)
 
 
-def test_the_share_is_about_what_was_asked_for_and_the_sides_make_up_the_file(tmp_path: Path) -> None:
+def test_the_share_is_about_the_requested_one_and_the_splits_make_up_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, *[row(f"Question {i}?", str(i)) for i in range(2000)])
     for share in (0.0, 0.2, 0.5, 1.0):
         taskset = JsonLines(file=file, eval_share=share)
@@ -166,7 +166,7 @@ def test_the_share_is_about_what_was_asked_for_and_the_sides_make_up_the_file(tm
         assert abs(held - 2000 * share) < 60
 
 
-def test_copies_of_a_question_are_on_the_same_side(tmp_path: Path) -> None:
+def test_copies_of_a_question_are_in_the_same_split(tmp_path: Path) -> None:
     rows = [row(f"Question {i % 50}?", f"answer {i}") for i in range(200)]
     taskset = JsonLines(file=write(tmp_path, *rows), eval_share=0.5)
     sides = [{taskset.task(split, i).question for i in range(taskset.size(split) or 0)} for split in ("train", "eval")]
@@ -203,7 +203,7 @@ def test_tasks_are_the_same_on_every_machine(tmp_path: Path) -> None:
         ("f1", row(answer="red house"), "red", 2 / 3),
         ("f1", row(answer="red house", aliases=["sea"]), "the sea", 1.0),
         ("f1", row(answer="the"), None, 0.0),
-        ("regex", row(answer=r"\b18\d\d\b"), "in 1815, I think", 1.0),  # found anywhere
+        ("regex", row(answer=r"\b18\d\d\b"), "in 1815, I think", 1.0),  # matches anywhere
         ("regex", row(answer=r"^18\d\d$"), "in 1815", 0.0),
         ("regex", row(answer=r"ada"), "Ada", 0.0),
         ("regex", row(answer=r"(?i)ada"), "Ada", 1.0),
@@ -221,12 +221,12 @@ def test_how_an_answer_is_checked(
 
 
 @given(st.text(), st.text(min_size=1))
-def test_any_two_texts_can_be_compared_and_each_is_like_itself(answer: str, wanted: str) -> None:
+def test_any_two_texts_can_be_compared_and_each_equals_itself(answer: str, wanted: str) -> None:
     assert same_words(answer, wanted) in (0.0, 1.0)
     assert same_words(wanted, wanted) == 1.0
 
 
-def test_a_check_can_come_from_a_file(tmp_path: Path) -> None:
+def test_a_check_can_be_imported_from_a_file(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text("def near(answer, row):\n    return abs(int(answer) - int(row['answer'])) < 3\n")
     taskset = JsonLines(file=write(tmp_path, row(answer="10")), check=f"{own}:near")
@@ -237,7 +237,7 @@ def test_a_check_can_come_from_a_file(tmp_path: Path) -> None:
     ("check", "complaint"),
     [
         ("exakt", "jsonl has no check 'exakt': did you mean exact"),
-        ("vibes", "jsonl has no check 'vibes': accepted are exact, number, f1, regex, judge, module:function"),
+        ("vibes", "jsonl has no check 'vibes': accepted: exact, number, f1, regex, judge, module:function"),
         ("no_such_module:check", "cannot import the check no_such_module:check: No module named"),
         (f"{__name__}:no_such_function", "has no function 'no_such_function'"),
         (f"{__name__}:__doc__", "has no function '__doc__'"),
@@ -245,7 +245,7 @@ def test_a_check_can_come_from_a_file(tmp_path: Path) -> None:
         ("nowhere/own.py:check", "cannot import the check nowhere/own.py:check: "),
     ],
 )
-def test_a_check_that_does_not_exist_is_named_at_once(check: str, complaint: str) -> None:
+def test_an_unknown_check_is_refused(check: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         JsonLines(file="never-read.jsonl", check=check)
     assert complaint in str(caught.value)
@@ -253,27 +253,27 @@ def test_a_check_that_does_not_exist_is_named_at_once(check: str, complaint: str
 
 def test_a_score_out_of_range_is_an_error(tmp_path: Path) -> None:
     taskset = JsonLines(file=write(tmp_path, row(id="q-1")), check=f"{__name__}:too_much")
-    with pytest.raises(ConfigError, match=r"too_much on q-1 returned 1\.5; a bool or a number from 0 to 1 is wanted"):
+    with pytest.raises(ConfigError, match=r"too_much on q-1 returned 1\.5; expected a bool or a number from 0 to 1"):
         score(taskset, "x")
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_a_share_out_of_range_is_an_error(share: float) -> None:
-    with pytest.raises(ConfigError, match="eval_share is a number from 0 to 1"):
+    with pytest.raises(ConfigError, match="eval_share must be a number from 0 to 1"):
         JsonLines(eval_share=share)
 
 
-def test_with_a_judge_the_verdict_is_left_to_it(tmp_path: Path) -> None:
+def test_with_a_judge_the_taskset_gives_no_verdict(tmp_path: Path) -> None:
     taskset = JsonLines(file=write(tmp_path, row()), check="judge")
     task = taskset.task("all", 0)
     assert taskset.verdict(task, taskset.world(task), root("Ada")) is None
     judge = Judge(ScriptedEngine(lambda prompt: '{"reason": "close", "score": 0.5}'))
     engine = ScriptedEngine(lambda prompt: "Answer: Ada Byron")
-    tree = anyio.run(functools.partial(play, taskset, task, engine=engine, judge=judge))
+    tree = anyio.run(functools.partial(play, taskset, task, TreeOptions(engine=engine, judge=judge)))
     assert tree.root.verdict == Verdict(score=0.5, how="judge", reason="close")
 
 
-def test_a_clone_is_not_judged_here(tmp_path: Path) -> None:
+def test_a_clone_has_no_verdict(tmp_path: Path) -> None:
     taskset = JsonLines(file=write(tmp_path, row()))
     task = taskset.task("all", 0)
     clone = Node(index=1, parent=0, depth=1, path=(0,), goal="Who?", grant=100, answer="Ada")
@@ -292,7 +292,7 @@ MANY = [
 
 
 @pytest.mark.parametrize("check", ["exact", "f1", "regex", "number", f"{__name__}:same_answer"])
-def test_the_oracle_wins_alone_and_delegating_in_every_dialect(tmp_path: Path, check: str) -> None:
+def test_the_oracle_is_right_alone_and_delegating_in_every_dialect(tmp_path: Path, check: str) -> None:
     rows = MANY if check != "number" else MANY[3:]
     taskset = JsonLines(file=write(tmp_path, *rows), check=check)
     report = anyio.run(functools.partial(validate, taskset, "all", num_tasks=9))
@@ -305,29 +305,29 @@ def same_answer(answer: str, fields: Mapping[str, Any]) -> bool:
     return answer.strip() == fields["answer"].strip()
 
 
-def test_the_first_alias_that_matches_is_the_example_of_a_pattern(tmp_path: Path) -> None:
+def test_the_first_alias_that_matches_is_the_example_for_a_pattern(tmp_path: Path) -> None:
     rows = [row(answer=r"^18\d\d$", aliases=["no", "1815"]), row(answer=r"^18\d\d$")]
     taskset = JsonLines(file=write(tmp_path, *rows), check="regex")
     assert taskset.oracle(taskset.task("all", 0), delegate=False, seed=0).answer == "1815"
-    with pytest.raises(ConfigError, match="jsonl:all/1 has no example"):
+    with pytest.raises(ConfigError, match="jsonl:all/1 has no alias that matches"):
         taskset.oracle(taskset.task("all", 1), delegate=False, seed=0)
 
 
-def test_all_keys_are_handed_over_while_they_fit() -> None:
+def test_keys_are_passed_on_while_their_texts_fit() -> None:
     assert fitting({"A": "one two", "B": ""}) == ("A", "B")
     assert fitting({f"{i}": "word " * 1000 for i in range(9)}) == ("0", "1", "2", "3")
     assert fitting({}) == ()
 
 
 @pytest.mark.parametrize("dialect", ["tools", "python"])
-def test_no_node_starts_from_what_is_hidden(tmp_path: Path, dialect: str) -> None:
+def test_no_prompt_contains_the_reference(tmp_path: Path, dialect: str) -> None:
     hidden = row("Who?", "Grace", aliases=["Hopper"], note="secret", id="q-1")
     hidden["context"] = [{"title": "Navy", "text": "She was an admiral.", "supporting": True}]
     taskset = JsonLines(file=write(tmp_path, hidden))
     task = taskset.task("all", 0)
     engine = ScriptedEngine(script(taskset.oracle(task, delegate=True, seed=0), dialect))
-    tree = anyio.run(functools.partial(play, taskset, task, engine=engine, dialect=dialect))
-    assert tree.nodes[1].verdict == Verdict(score=1.0, how="root", reason="nobody can tell for this goal")
+    tree = anyio.run(functools.partial(play, taskset, task, TreeOptions(engine=engine, dialect=dialect)))
+    assert tree.nodes[1].verdict == Verdict(score=1.0, how="root", reason="this goal has no exact check")
     openings = [prompt for prompt in engine.prompts if prompt.turn == 0]
     assert len(openings) == 2
     for prompt in openings:
@@ -336,14 +336,14 @@ def test_no_node_starts_from_what_is_hidden(tmp_path: Path, dialect: str) -> Non
         assert "Navy" in text
 
 
-# A taskset of one's own.
+# A taskset of your own.
 
 
 class Backwards:
-    """Words to say in reverse order."""
+    """Words to write in reverse order."""
 
     name, about = "backwards", "say words in reverse order"
-    splits: Mapping[str, str] = {"train": "without end", "eval": "never in train"}
+    splits: Mapping[str, str] = {"train": "unlimited", "eval": "never in train"}
 
     def size(self, split: str) -> int | None:
         return None
@@ -376,7 +376,7 @@ def backwards(goal: str) -> str:
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
-def test_a_taskset_of_ones_own_in_thirty_lines(split: str) -> None:
+def test_a_taskset_of_your_own_in_thirty_lines(split: str) -> None:
     source = inspect.getsource(Backwards) + inspect.getsource(backwards)
     assert sum(bool(line.strip()) for line in source.splitlines()) <= 30
     report = anyio.run(functools.partial(validate, Backwards(), split, num_tasks=20))

@@ -1,4 +1,4 @@
-"""A verdict by a model: read, asked for again, and never silently a zero."""
+"""Verdicts from a judge model: parsed, retried once, and never a silent zero."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ramet.types import Node, Piece, Prompt, Task, Tree, Verdict
 
 
 def tree_with(answer: str | None) -> Tree:
-    """A root that handed its task to a clone."""
+    """A root that delegated its task to a clone."""
     task = Task(question="How many legs has a spider?", reference="8")
     root = Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=100, answer="8")
     child = Node(index=1, parent=0, depth=1, path=(0,), goal="Count the legs", grant=50, answer=answer)
@@ -33,7 +33,7 @@ def judged(script: Callable[[Prompt], str], *, node: int = 1) -> tuple[Verdict |
     return anyio.run(work), engine
 
 
-def test_a_verdict_is_read_with_its_reason():
+def test_a_verdict_is_parsed_with_its_reason():
     verdict, _ = judged(lambda prompt: '{"reason": "counted right", "score": 1}')
     assert verdict == Verdict(score=1.0, how="judge", reason="counted right")
 
@@ -53,18 +53,18 @@ def test_a_verdict_is_read_with_its_reason():
         ("[1]", None),
     ],
 )
-def test_replies_are_read_leniently_and_nonsense_is_no_verdict(text: str, score: float | None):
+def test_replies_are_parsed_leniently_and_nonsense_is_no_verdict(text: str, score: float | None):
     verdict = read_verdict(text)
     assert (verdict and verdict.score) == score
 
 
 @given(st.text())
-def test_no_reply_breaks_the_reader(text: str):
+def test_no_reply_breaks_the_parser(text: str):
     verdict = read_verdict(text)
     assert verdict is None or 0 <= verdict.score <= 1
 
 
-def test_a_reply_that_cannot_be_read_is_asked_for_once_more():
+def test_an_unreadable_reply_is_retried_once():
     replies = iter(["hmm", '{"score": 1, "reason": "second try"}'])
     verdict, engine = judged(lambda prompt: next(replies))
     assert verdict is not None
@@ -78,7 +78,7 @@ def test_two_unreadable_replies_are_no_verdict():
     assert len(engine.prompts) == 2
 
 
-def test_the_judge_sees_goal_deeds_and_answer_but_no_prompt_and_no_reference_of_a_child():
+def test_the_judge_sees_the_goal_the_work_and_the_answer_of_a_child_but_no_prompt_or_reference():
     _, engine = judged(lambda prompt: '{"score": 1}')
     shown = engine.prompts[0].last
     assert "Count the legs" in shown
@@ -93,7 +93,7 @@ def test_the_root_is_judged_against_the_reference():
     assert "Right answer:\n8" in engine.prompts[0].last
 
 
-def test_judging_counts_its_own_tokens():
+def test_the_judge_counts_its_own_tokens():
     engine = ramet.ScriptedEngine(lambda prompt: '{"score": 1}')
     judge, tree = Judge(engine), tree_with(None)
 

@@ -1,4 +1,4 @@
-"""Questions over pages: what can be asked has one answer, every clone's part can be checked, and nothing leaks."""
+"""Questions over pages: every question has one answer, every clone can be checked, and nothing leaks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.agent.tree import TaskWorld
 from ramet.errors import ConfigError
+from ramet.interfaces import TaskWorld, View
 from ramet.tasks.check import normalise
 from ramet.tasks.dice import Dice
 from ramet.tasks.multihop.fiction import RELATIONS, Chain, Comparison, Fiction, ask, draw, invent, phrase
 from ramet.tasks.multihop.fiction_words import FILLERS
 from ramet.tasks.multihop.plans import key_sentence, row_accepts, row_reference
 from ramet.tasks.multihop.taskset import Multihop
-from ramet.tasks.oracle import View
 from ramet.tasks.play import demonstrate
-from ramet.tasks.registry import find, load
+from ramet.tasks.registry import find_task, load_taskset
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task, Tree
 
@@ -114,7 +113,7 @@ def play_oracle(taskset: Any, task: Task, *, dialect: str = "tools", delegate: b
     return anyio.run(functools.partial(demonstrate, taskset, task, dialect=dialect, delegate=delegate, seed=seed))
 
 
-# What can be asked about an invented world.
+# Questions about an invented world.
 
 
 @pytest.mark.parametrize(
@@ -133,16 +132,16 @@ def play_oracle(taskset: Any, task: Task, *, dialect: str = "tools", delegate: b
         ("Who was born later, Orna Keld or the founder of Dalvox Works?", ("Tam Rask", "the founder of Dalvox Works")),
     ],
 )
-def test_a_question_is_understood_at_any_depth(goal: str, accepted: tuple[str, ...]):
+def test_a_question_is_parsed_at_any_depth(goal: str, accepted: tuple[str, ...]):
     assert WORLD.accepted(WORLD.understand(goal)) == accepted
 
 
 @pytest.mark.parametrize(
     "goal",
     [
-        "Who wrote The Pale Moths?",  # nobody knows this book
+        "Who wrote The Pale Moths?",  # there is no such book
         "Who wrote Orna Keld?",
-        "In which town was Orna Keld born?",  # her page does not say
+        "In which town was Orna Keld born?",  # not on her page
         "In which year was she born?",
         "Who wrote The Pale Moth? Where was he born?",  # two questions
         "Who wrote The Pale Moth and who wrote The Idle Bell?",
@@ -154,12 +153,12 @@ def test_a_question_is_understood_at_any_depth(goal: str, accepted: tuple[str, .
         "Who is the heir of " + "the heir of " * 100_000 + "Orna Keld?",
     ],
 )
-def test_anything_else_is_left_to_others(goal: str):
+def test_other_goals_have_no_verdict(goal: str):
     assert WORLD.understand(goal) is None
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_every_way_to_ask_is_understood(relation: str):
+def test_every_wording_of_a_question_is_parsed(relation: str):
     asked = RELATIONS[relation]
     world = Fiction({"Ada Belk": {relation: "Corla", "heir": "Ada Belk"}})
     for way in asked.asks:
@@ -172,13 +171,13 @@ def test_every_way_to_ask_is_understood(relation: str):
         )
 
 
-def test_every_relation_and_kind_has_its_words():
+def test_every_relation_and_kind_has_its_wordings():
     assert len(RELATIONS) == 22
     assert {relation.kind for relation in RELATIONS.values()} == set(FILLERS)
     for relation in RELATIONS.values():
         assert all(way.count("{}") == 2 for way in relation.says)
         assert all(way.count("{}") == 1 for way in (*relation.asks, *relation.phrases))
-        assert bool(relation.phrases) == (relation.value in FILLERS)  # what has pages can be asked on
+        assert bool(relation.phrases) == (relation.value in FILLERS)  # only values with pages have phrases
         assert all(way.endswith("{}") for way in relation.phrases)
 
 
@@ -186,7 +185,7 @@ def test_every_relation_and_kind_has_its_words():
 
 
 def facts_on(page: str) -> dict[str, str]:
-    """What a page says, read by its sentences alone."""
+    """The facts on a page, parsed from its sentences."""
     found: dict[str, str] = {}
     for sentence in re.findall(r"[^.]+\.", page):
         for name, relation in RELATIONS.items():
@@ -198,7 +197,7 @@ def facts_on(page: str) -> dict[str, str]:
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(), st.integers(8, 30))
 def test_a_page_states_the_facts_of_its_entity_and_no_others(seed: int, pages: int):
     facts, texts = invent(Dice("test", seed), pages)
@@ -209,7 +208,7 @@ def test_a_page_states_the_facts_of_its_entity_and_no_others(seed: int, pages: i
         assert facts_on(text) == facts[title]
         assert len(facts[title]) >= 2
         others = {one for one in texts if one != title and one in text}
-        assert others <= {*facts[title].values()}  # no page speaks of somebody it has no fact about
+        assert others <= {*facts[title].values()}  # no page names an entity without a fact about it
     seats = [known["capital"] for known in facts.values() if "capital" in known]
     assert len(set(seats)) == len(seats)
     for title, known in facts.items():
@@ -217,9 +216,9 @@ def test_a_page_states_the_facts_of_its_entity_and_no_others(seed: int, pages: i
             assert facts[known["capital"]].get("province", title) == title
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(), st.integers(2, 5), st.booleans())
-def test_a_question_takes_as_many_pages_as_it_has_hops(seed: int, hops: int, compare: bool):
+def test_a_question_needs_one_page_per_hop(seed: int, hops: int, compare: bool):
     dice = Dice("test", seed)
     facts, texts = invent(dice, 24)
     world = Fiction(facts)
@@ -232,11 +231,11 @@ def test_a_question_takes_as_many_pages_as_it_has_hops(seed: int, hops: int, com
     assert len(set(read)) == len(read) == hops
     for side, walk in zip(sides, walks, strict=True):
         assert not any(walk[-1] in texts[place] for place in walk[:-2])
-        for relation in side.path:  # somebody else's page says the like
+        for relation in side.path:  # another page has the same relation
             assert any(relation in known for name, known in facts.items() if name not in walk)
 
 
-def test_statistics_of_the_splits_are_as_told():
+def test_statistics_of_the_splits_are_as_documented():
     compares = 0
     for split, hops, pages in (("train", (2, 3), 16), ("eval", (2, 3), 16), ("long", (4, 5, 6), 32)):
         tasks = [MULTIHOP.task(split, index) for index in range(400)]
@@ -248,7 +247,7 @@ def test_statistics_of_the_splits_are_as_told():
         words = [len(text.split()) for task in tasks for text in task.context.values()]
         assert 25 < sum(words) / len(words) < 29
         assert len({task.question for task in tasks}) > 395
-    assert 0.26 < compares / 1200 < 0.34  # three in ten compare
+    assert 0.26 < compares / 1200 < 0.34  # three in ten are comparisons
 
 
 def test_train_and_evaluation_share_no_question():
@@ -276,7 +275,7 @@ def test_tasks_are_the_same_on_every_machine(split: str, pinned: str):
 
 
 def test_options_reach_the_generator():
-    small = load("multihop", hops=4, pages=20, seed=3)
+    small = load_taskset("multihop", hops=4, pages=20, seed=3)
     task = small.task("train", 0)
     assert (task.reference["hops"], len(task.context)) == (4, 20)  # type: ignore[index]
     assert task != Multihop(hops=4, pages=20, seed=4).task("train", 0)
@@ -285,17 +284,17 @@ def test_options_reach_the_generator():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hops": 1}, "hops is a range from 2 up"),
-        ({"hops": [3, 2]}, "hops is a range"),
-        ({"pages": 7}, "pages is a range from 8 up"),
-        ({"pages": [8, 9]}, "pages is one whole number up to 2000; got [8, 9]"),
-        ({"pages": 2001}, "pages is one whole number up to 2000"),
-        ({"metric": "bleu"}, "metric is one of em, f1; got 'bleu'"),
+        ({"hops": 1}, "hops must be a range from 2 up"),
+        ({"hops": [3, 2]}, "hops must be a range"),
+        ({"pages": 7}, "pages must be a range from 8 up"),
+        ({"pages": [8, 9]}, "pages must be one whole number up to 2000; got [8, 9]"),
+        ({"pages": 2001}, "pages must be one whole number up to 2000"),
+        ({"metric": "bleu"}, "metric must be one of em, f1; got 'bleu'"),
     ],
 )
-def test_odd_options_are_refused(options: dict[str, Any], message: str):
+def test_invalid_options_are_refused(options: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=re.escape(message)):
-        load("multihop", **options)
+        load_taskset("multihop", **options)
 
 
 def test_too_many_hops_for_the_pages_are_refused():
@@ -306,7 +305,7 @@ def test_too_many_hops_for_the_pages_are_refused():
 # Verdicts.
 
 
-def test_the_root_is_scored_by_the_metric_and_told_its_f1():
+def test_the_root_is_scored_by_the_metric_with_its_f1_as_the_reason():
     task = Task(question="Who?", reference={"answer": "Harold Ash", "aliases": ["H. Ash"], "hops": 2, "facts": {}})
     for metric, answer, score, reason in (
         ("em", "harold ash.", 1.0, "F1 1.00"),
@@ -328,7 +327,7 @@ def test_a_clone_is_scored_on_its_own_question():
         ("Who wrote The Pale Moth?", "Orna Keld"): 1.0,
         ("Who wrote The Pale Moth?", "Tam Rask"): 0.0,
         ("Who wrote The Pale Moth?", None): 0.0,
-        ("Who wrote The Idle Bell?", "Tam Rask"): 1.0,  # not on the way to the answer, and still a question
+        ("Who wrote The Idle Bell?", "Tam Rask"): 1.0,  # not needed for the answer, but a valid question
         ("Say something.", "Orna Keld"): None,
     }
     for metric in ("em", "f1"):
@@ -337,11 +336,11 @@ def test_a_clone_is_scored_on_its_own_question():
             assert (verdict and verdict.score) == score
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.sampled_from(INVENTED))
 def test_every_fact_of_a_world_can_be_asked_and_checked(index: int, split: str):
     task = MULTIHOP.task(split, index)
-    reference: Any = json.loads(json.dumps(task.reference))  # as a run directory keeps it
+    reference: Any = json.loads(json.dumps(task.reference))  # as stored in a run directory
     kept = Task(id=task.id, question=task.question, context=task.context, reference=reference)
     for name, known in reference["facts"].items():
         for relation, value in known.items():
@@ -354,7 +353,7 @@ def test_every_fact_of_a_world_can_be_asked_and_checked(index: int, split: str):
 # Rows of data files.
 
 
-def test_a_decomposition_becomes_questions_that_stand_alone():
+def test_a_decomposition_becomes_self_contained_questions():
     steps = row_reference(MUSIQUE, "here")["steps"]
     assert [step["goal"] for step in steps] == [
         "Who is the creator of Breech?",
@@ -397,11 +396,11 @@ def test_relations_are_spelled_out(written: str, question: str):
         ("Do something.", ()),
     ],
 )
-def test_a_clone_is_checked_where_its_goal_is_one_step(goal: str, accepted: tuple[str, ...]):
+def test_a_clone_is_checked_if_its_goal_is_one_step(goal: str, accepted: tuple[str, ...]):
     assert row_accepts(goal, str(MUSIQUE["question"]), row_reference(MUSIQUE, "here")) == accepted
 
 
-def test_the_sentence_that_helps_holds_the_answer_or_a_name_or_words_of_the_question():
+def test_the_key_sentence_has_the_answer_or_a_name_or_words_of_the_question():
     text = "The river is long. It is deep.\nAnn was born in Rome! Who knows."
     assert key_sentence(text, "How long is the river?", "no") == "The river is long."
     assert key_sentence(text, "How long is the river?", "Rome") == "Ann was born in Rome!"
@@ -411,7 +410,7 @@ def test_the_sentence_that_helps_holds_the_answer_or_a_name_or_words_of_the_ques
 
 
 def test_rows_become_tasks(tmp_path: Path):
-    taskset, task = find("multihop:musique_eval/0", {"data": write_rows(tmp_path)})
+    taskset, task = find_task("multihop:musique_eval/0", {"data": write_rows(tmp_path)})
     assert (task.id, taskset.size("musique_eval"), taskset.size("train")) == ("multihop:musique_eval/0", 1, None)
     assert task.question == MUSIQUE["question"]
     assert task.context["Breech"] == "Breech is a picture by Laura Kite.\nA breech can also be part of a gun."
@@ -420,7 +419,7 @@ def test_rows_become_tasks(tmp_path: Path):
         taskset.task("musique_eval", 1)
 
 
-def test_rows_without_a_data_folder_are_asked_for():
+def test_rows_need_a_data_folder():
     with pytest.raises(ConfigError, match="multihop reads 2wiki_eval from a data folder: give --data PATH"):
         MULTIHOP.task("2wiki_eval", 0)
 
@@ -434,25 +433,25 @@ def changed(row: dict[str, Any], **fields: Any) -> dict[str, Any]:
     [
         ({name: value for name, value in TWO_WIKI.items() if name != "answer"}, "line 1: field 'answer' is missing"),
         (changed(TWO_WIKI, context=None), "line 1: field 'context' is NoneType"),
-        (changed(TWO_WIKI, context=[{"title": 3, "text": "x"}]), "line 1: field 'context' holds entries"),
+        (changed(TWO_WIKI, context=[{"title": 3, "text": "x"}]), "line 1: entries of field 'context' must have"),
         (changed(TWO_WIKI, meta=[]), "line 1: field 'meta' is list"),
-        (changed(TWO_WIKI, aliases="Lille"), "row 1: field 'aliases' is a list of texts"),
+        (changed(TWO_WIKI, aliases="Lille"), "row 1: field 'aliases' must be a list of texts"),
         (
             changed(TWO_WIKI, context=[{"title": "A", "text": "x"}]),
             "row 1: field 'context' marks no entry as supporting",
         ),
-        (changed(TWO_WIKI, meta={"decomposition": []}), "row 1: field 'meta.decomposition' is a list of steps"),
+        (changed(TWO_WIKI, meta={"decomposition": []}), "row 1: field 'meta.decomposition' must be a list of steps"),
         (
             changed(TWO_WIKI, meta={"decomposition": [{"question": "q", "answer": 4, "title": "Jean Mot"}]}),
-            "row 1: field 'meta.decomposition', step 1: question, answer and title are texts",
+            "row 1: field 'meta.decomposition', step 1: question, answer and title must be texts",
         ),
         (
             changed(TWO_WIKI, meta={"decomposition": [{"question": "q", "answer": "a", "title": "Nobody"}]}),
-            "row 1: field 'meta.decomposition', step 1: its title is in the context",
+            "row 1: field 'meta.decomposition', step 1: the title must be in the context",
         ),
         (
             changed(TWO_WIKI, meta={"decomposition": [{"question": "q #1", "answer": "a", "title": "Jean Mot"}]}),
-            "row 1: field 'meta.decomposition', step 1: its title is in the context, and # names an earlier step",
+            "row 1: field 'meta.decomposition', step 1: the title must be in the context, and # must",
         ),
     ],
 )
@@ -467,14 +466,14 @@ def test_a_malformed_row_names_file_place_and_field(tmp_path: Path, row: dict[st
 
 
 @pytest.mark.parametrize("split", INVENTED)
-def test_the_oracle_wins_on_invented_worlds(split: str):
+def test_the_oracle_is_right_on_invented_worlds(split: str):
     report = anyio.run(functools.partial(validate, MULTIHOP, split, num_tasks=12))
     assert report.faults == []
     assert report.delegating == report.trees // 2
 
 
 @pytest.mark.parametrize("split", ROWS)
-def test_the_oracle_wins_on_rows(tmp_path: Path, split: str):
+def test_the_oracle_is_right_on_rows(tmp_path: Path, split: str):
     taskset = Multihop(data=write_rows(tmp_path))
     for seed in range(6):
         report = anyio.run(functools.partial(validate, taskset, split, seed=seed))
@@ -482,7 +481,7 @@ def test_the_oracle_wins_on_rows(tmp_path: Path, split: str):
         assert report.delegating == 3
 
 
-def test_budgets_leave_room():
+def test_budgets_are_large_enough():
     for split in INVENTED:
         for index in range(8):
             task = MULTIHOP.task(split, index)
@@ -495,28 +494,28 @@ def test_budgets_leave_room():
                 assert 2 * max(len(node.turns) for node in tree.nodes) < budget.turns
 
 
-def test_where_the_oracle_cuts_varies():
+def test_the_splits_of_the_oracle_vary():
     task = MULTIHOP.task("long", 2)
     trees = [play_oracle(MULTIHOP, task, seed=seed) for seed in range(12)]
     assert len({tuple(node.goal for node in tree.nodes) for tree in trees}) >= 6
-    assert {tree.depth for tree in trees} >= {1, 2}  # clones delegate again, now and then
-    assert len({node.pieces[0].text for tree in trees for node in tree.nodes[1:]}) > 20  # pages handed over vary
+    assert {tree.depth for tree in trees} >= {1, 2}  # clones sometimes delegate
+    assert len({node.pieces[0].text for tree in trees for node in tree.nodes[1:]}) > 20  # passed pages vary
 
 
-def test_clones_hand_on_only_what_they_were_given():
+def test_clones_pass_on_only_pages_they_were_given():
     for index in range(25):
         for node in play_oracle(MULTIHOP, MULTIHOP.task("long", index)).nodes:
             assert "Not available" not in node.pieces[0].text
 
 
-def test_comparisons_are_asked_in_parallel():
+def test_comparisons_are_delegated_in_parallel():
     tasks = (MULTIHOP.task("train", index) for index in range(50))
     task = next(one for one in tasks if " or " in one.question and one.reference["hops"] == 2)  # type: ignore[index]
     tree = play_oracle(MULTIHOP, task)
     assert [len(turn.children) for turn in tree.root.turns] == [2, 0]
 
 
-def test_pages_the_question_names_are_read_first(tmp_path: Path):
+def test_pages_that_the_question_names_are_read_first(tmp_path: Path):
     task = Multihop(data=write_rows(tmp_path)).task("2wiki_eval", 0)
     oracle = Multihop().oracle(task, delegate=True, seed=0)
     first = oracle.move(View(goal=task.question, depth=0)).asks
@@ -529,7 +528,7 @@ def test_pages_the_question_names_are_read_first(tmp_path: Path):
     assert answered == ["It was directed by Jean Mot.", "He died in Lille."]
 
 
-def test_steps_wait_for_each_other_and_for_nothing_else(tmp_path: Path):
+def test_steps_wait_only_for_steps_they_depend_on(tmp_path: Path):
     taskset = Multihop(data=write_rows(tmp_path))
     trees = [play_oracle(taskset, taskset.task("musique_eval", 0), seed=seed) for seed in range(10)]
     shapes = {tuple(len(turn.children) for turn in tree.root.turns) for tree in trees}
@@ -557,7 +556,7 @@ def test_the_root_sees_the_question_and_the_titles(split: str, dialect: str):
         assert hidden not in seen.replace(task.question, "") or hidden in task.context
 
 
-def test_clones_see_their_goal_and_the_pages_handed_over():
+def test_clones_see_their_goal_and_the_pages_passed_to_them():
     for index in range(10):
         task = MULTIHOP.task("long", index)
         for node in play_oracle(MULTIHOP, task).nodes[1:]:
@@ -595,7 +594,7 @@ def test_phrases_nest():
     )
 
 
-def test_self_check_knows_right_from_wrong(tmp_path: Path):
+def test_the_self_check_tells_right_from_wrong(tmp_path: Path):
     taskset = Multihop(data=write_rows(tmp_path), metric="f1")
     for split in (*INVENTED, *ROWS):
         right, wrong = taskset.self_check(taskset.task(split, 0))

@@ -1,4 +1,4 @@
-"""Number search: the world answers guesses, ranges can be parted, and a number counts only when it was guessed."""
+"""Number search: the world answers guesses, ranges can be split, and a number counts only if it was guessed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from ramet.agent.options import TreeOptions
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
+from ramet.interfaces import View
 from ramet.tasks.dice import in_eval
-from ramet.tasks.number_search import Hidden, NumberSearch, find_range, wanted
-from ramet.tasks.oracle import View
+from ramet.tasks.number_search import Hidden, NumberSearch, find_range, range_goal
 from ramet.tasks.play import demonstrate, play
-from ramet.tasks.registry import load
+from ramet.tasks.registry import load_taskset
 from ramet.tasks.validate import validate
 from ramet.types import Node, Prompt, Task, Tree
 
@@ -35,8 +36,8 @@ def node(goal: str, answer: str | None, *, index: int = 1, parent: int | None = 
 
 
 def score(goal: str, answer: str | None, *, guesses: Sequence[int] = (), parent: int | None = 0) -> float | None:
-    """A node's verdict when 200 is hidden between 176 and 356, and these guesses were made before it ended."""
-    task = Task(question=wanted(176, 356), reference=200)
+    """The score of a node when 200 is hidden between 176 and 356, after these guesses."""
+    task = Task(question=range_goal(176, 356), reference=200)
     world = SEARCH.world(task)
     for guess in guesses:
         world.guess(guess)
@@ -60,7 +61,7 @@ def test_a_guess_is_too_low_too_high_or_correct() -> None:
         "correct",
     ]
     assert world.found
-    assert world.guess(3) == "too low"  # and it stays found
+    assert world.guess(3) == "too low"  # it stays found
     assert world.found
 
 
@@ -73,7 +74,7 @@ def test_only_whole_numbers_can_be_guessed(n: Any) -> None:
 
 
 def test_guesses_can_be_limited_for_a_whole_tree() -> None:
-    world = NumberSearch(guesses=2).world(Task(question=wanted(1, 9), reference=5))
+    world = NumberSearch(guesses=2).world(Task(question=range_goal(1, 9), reference=5))
     assert [world.guess(1), world.guess(9)] == ["too low", "too high"]
     with pytest.raises(ValueError, match="no guesses are left"):
         world.guess(5)
@@ -93,49 +94,49 @@ def test_the_model_reads_what_a_guess_does() -> None:
     ("answer", "guesses", "right"),
     [
         ("200", [200], 1.0),
-        ("I found it", [250, 200, 176], 1.0),  # guessing is what counts
-        ("200", [], 0.0),  # said, never guessed
+        ("I found it", [250, 200, 176], 1.0),  # only guessing counts
+        ("200", [], 0.0),  # named, never guessed
         ("200", [201], 0.0),
         (None, [200], 0.0),
         (None, [], 0.0),
     ],
 )
-def test_the_root_has_to_guess_and_to_answer(answer: str | None, guesses: list[int], right: float) -> None:
-    assert score(wanted(176, 356), answer, guesses=guesses, parent=None) == right
+def test_the_root_must_guess_and_answer(answer: str | None, guesses: list[int], right: float) -> None:
+    assert score(range_goal(176, 356), answer, guesses=guesses, parent=None) == right
 
 
 @pytest.mark.parametrize(
     ("goal", "answer", "guesses", "right"),
     [
-        (wanted(190, 210), "200", [200], 1.0),
-        (wanted(200, 210), "It is 200.", [200], 1.0),  # both ends belong to the range
-        (wanted(190, 200), "200", [200], 1.0),
-        (wanted(190, 210), "200", [], 0.0),
-        (wanted(190, 210), "201", [200], 0.0),
-        (wanted(190, 210), "not between 190 and 210", [190], 0.0),
-        (wanted(190, 200), "It is not between 190 and 200", [200], 0.0),  # it ends with the number, and denies it
-        (wanted(190, 210), None, [200], 0.0),
-        (wanted(201, 356), "not between 201 and 356", [], 1.0),
-        (wanted(201, 356), "It is not in this range.", [250], 1.0),
-        (wanted(201, 356), "Nothing there", [], 1.0),
-        (wanted(201, 356), "250", [250], 0.0),
-        (wanted(201, 356), "200", [200], 0.0),
-        (wanted(201, 356), None, [], 0.0),
+        (range_goal(190, 210), "200", [200], 1.0),
+        (range_goal(200, 210), "It is 200.", [200], 1.0),  # both ends are included
+        (range_goal(190, 200), "200", [200], 1.0),
+        (range_goal(190, 210), "200", [], 0.0),
+        (range_goal(190, 210), "201", [200], 0.0),
+        (range_goal(190, 210), "not between 190 and 210", [190], 0.0),
+        (range_goal(190, 200), "It is not between 190 and 200", [200], 0.0),  # ends with the number, but denies it
+        (range_goal(190, 210), None, [200], 0.0),
+        (range_goal(201, 356), "not between 201 and 356", [], 1.0),
+        (range_goal(201, 356), "It is not in this range.", [250], 1.0),
+        (range_goal(201, 356), "Nothing there", [], 1.0),
+        (range_goal(201, 356), "250", [250], 0.0),
+        (range_goal(201, 356), "200", [200], 0.0),
+        (range_goal(201, 356), None, [], 0.0),
         ("Say hello", "hello", [200], None),
         ("Guess the number between 1 and 5, then the number between 7 and 9.", "5", [], None),
         ("Guess a number between x and y", "5", [], None),
     ],
 )
-def test_a_clone_is_judged_by_the_range_in_its_goal(
+def test_a_clone_is_graded_by_the_range_in_its_goal(
     goal: str, answer: str | None, guesses: list[int], right: float | None
 ) -> None:
     assert score(goal, answer, guesses=guesses) == right
 
 
-def test_a_guess_after_a_clone_has_ended_does_not_count_for_it() -> None:
-    task = Task(question=wanted(176, 356), reference=200)
+def test_a_guess_after_a_clone_ended_does_not_count_for_it() -> None:
+    task = Task(question=range_goal(176, 356), reference=200)
     world = SEARCH.world(task)
-    early, late = node(wanted(190, 210), "200", index=1), node(wanted(190, 210), "200", index=2)
+    early, late = node(range_goal(190, 210), "200", index=1), node(range_goal(190, 210), "200", index=2)
     world.spawned(early)
     world.ended(early)
     world.guess(200)
@@ -144,14 +145,13 @@ def test_a_guess_after_a_clone_has_ended_does_not_count_for_it() -> None:
     assert [verdict and verdict.score for verdict in verdicts] == [0.0, 1.0]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
-def test_a_range_reads_back(low: int, high: int) -> None:
-    assert find_range(wanted(low, high)) == (low, high)
+def test_a_range_is_parsed_from_its_goal(low: int, high: int) -> None:
+    assert find_range(range_goal(low, high)) == (low, high)
 
 
 @pytest.mark.parametrize("goal", ["number between " * 10**5, "9" * 10**6, "number between " + "9" * 10**6 + " and 3"])
-def test_a_hostile_goal_breaks_nothing(goal: str) -> None:
+def test_a_hostile_goal_has_no_range(goal: str) -> None:
     assert find_range(goal) is None
     assert score(goal, "9" * 10**6) is None
 
@@ -173,7 +173,7 @@ def test_the_number_lies_strictly_between_the_ends() -> None:
             assert split != "long" or high - low > 1024
 
 
-def test_the_drawing_is_uniform() -> None:
+def test_draws_are_uniform() -> None:
     drawn = [parts(SEARCH.task("train", index)) for index in range(2000)]
     # Uniform from 1 to 1023; then the lower end from 0 up to it, the upper end from it up to 1024.
     assert statistics.mean(hidden for _, hidden, _ in drawn) == pytest.approx(512, abs=20)
@@ -192,7 +192,7 @@ def test_train_and_eval_never_overlap() -> None:
     assert all(in_eval(f"{low}:{hidden}:{high}") for low, hidden, high in few[1])
 
 
-def test_the_same_task_on_every_machine() -> None:
+def test_tasks_are_the_same_on_every_machine() -> None:
     digests = {
         split: hashlib.sha256(
             repr([(task.question, task.reference) for task in (SEARCH.task(split, i) for i in range(50))]).encode()
@@ -202,12 +202,12 @@ def test_the_same_task_on_every_machine() -> None:
     assert digests == {"train": "9280f4340b018629", "eval": "354dd7e2c351936a", "long": "5da10add70399d6f"}
 
 
-def test_knobs_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ConfigError, match="largest is a whole number from 2 up, not 1"):
+def test_invalid_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match="largest must be a whole number from 2 up; got 1"):
         NumberSearch(largest=1)
-    # There is just one such task, and it belongs to evaluation.
+    # There is only one such task, and it is for evaluation.
     assert parts(NumberSearch(largest=2).task("eval", 0)) == (0, 1, 2)
-    with pytest.raises(ConfigError, match="numbers up to 2 leave none for train"):
+    with pytest.raises(ConfigError, match="numbers up to 2 leave no task for train"):
         NumberSearch(largest=2).task("train", 0)
 
 
@@ -219,18 +219,18 @@ def shown(task: Task, *, taskset: NumberSearch = SEARCH, delegate: bool = True, 
 
 
 @pytest.mark.parametrize("split", GENERATED)
-def test_the_oracle_wins_alone_and_delegating_in_both_dialects(split: str) -> None:
+def test_the_oracle_is_right_alone_and_delegating_in_both_dialects(split: str) -> None:
     report = anyio.run(functools.partial(validate, SEARCH, split, num_tasks=8))
     assert report.faults == []
     assert report.delegating == 16
 
 
-def test_the_oracle_wins_in_tiny_ranges() -> None:
+def test_the_oracle_is_right_in_tiny_ranges() -> None:
     report = anyio.run(functools.partial(validate, NumberSearch(largest=6), "train", num_tasks=10, seed=2))
     assert report.faults == []
 
 
-def test_alone_it_halves_the_range() -> None:
+def test_the_oracle_alone_halves_the_range() -> None:
     for index in range(10):
         task = SEARCH.task("train", index)
         low, _, high = parts(task)
@@ -238,11 +238,11 @@ def test_alone_it_halves_the_range() -> None:
         assert len(tree.root.turns) <= (high - low + 1).bit_length() + 1
 
 
-def test_a_clone_that_finds_nothing_says_so() -> None:
+def test_a_clone_that_finds_nothing_answers_so() -> None:
     oracle = SEARCH.oracle(SEARCH.task("train", 0), delegate=False, seed=0)
-    move = oracle.move(View(goal=wanted(5, 5), depth=1, history=(("too low",),)))
+    move = oracle.move(View(goal=range_goal(5, 5), depth=1, history=(("too low",),)))
     assert move.answer == "not between 5 and 5"
-    assert oracle.move(View(goal=wanted(5, 5), depth=1, history=(("correct",),))).answer == "5"
+    assert oracle.move(View(goal=range_goal(5, 5), depth=1, history=(("correct",),))).answer == "5"
 
 
 def test_clones_search_parts_that_make_up_the_range() -> None:
@@ -270,18 +270,18 @@ def test_no_prompt_shows_the_number() -> None:
             assert str(task.reference) not in opening.split()
 
 
-def test_saying_the_number_without_a_guess_does_not_solve_it() -> None:
+def test_naming_the_number_without_a_guess_is_wrong() -> None:
     task = SEARCH.task("train", 0)
 
     def speak(prompt: Prompt) -> str:
         return f"Answer: {task.reference}"
 
-    tree = anyio.run(functools.partial(play, SEARCH, task, engine=ScriptedEngine(speak)))
+    tree = anyio.run(functools.partial(play, SEARCH, task, TreeOptions(engine=ScriptedEngine(speak))))
     assert tree.root.verdict is not None
     assert tree.root.verdict.score == 0.0
 
 
-def test_the_right_solution_scores_one_and_a_wrong_one_nothing() -> None:
+def test_the_right_solution_scores_one_and_a_wrong_one_zero() -> None:
     assert {SEARCH.self_check(SEARCH.task("train", index)) for index in range(50)} == {(1.0, 0.0)}
 
 
@@ -301,8 +301,8 @@ def write(folder: Path, rows: list[Any]) -> Path:
     return folder
 
 
-def test_data_rows_become_tasks_the_oracle_wins(tmp_path: Path) -> None:
-    taskset = load("number_search", data=write(tmp_path, [ROW, ROW]))
+def test_data_rows_become_tasks_that_the_oracle_solves(tmp_path: Path) -> None:
+    taskset = load_taskset("number_search", data=write(tmp_path, [ROW, ROW]))
     assert taskset.size("data_eval") == 2
     task = taskset.task("data_eval", 1)
     assert (task.id, task.question, task.reference) == ("number_search:data_eval/1", ROW["question"], 200)
@@ -313,10 +313,13 @@ def test_data_rows_become_tasks_the_oracle_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"meta": {"low": 176}}, r"number_search_eval\.jsonl, line 2: fields 'meta\.low' and 'meta\.high'"),
-        ({"meta": {"low": "176", "high": 356}}, r"line 2: fields 'meta\.low' and 'meta\.high' are whole numbers"),
-        ({"answer": "many"}, r"number_search_eval\.jsonl, line 2: field 'answer' is a whole number from 176 to 356"),
-        ({"answer": "400"}, r"line 2: field 'answer' is a whole number from 176 to 356"),
+        ({"meta": {"low": 176}}, r"number_search_eval\.jsonl, row 2: fields 'meta\.low' and 'meta\.high'"),
+        ({"meta": {"low": "176", "high": 356}}, r"row 2: fields 'meta\.low' and 'meta\.high' must be whole numbers"),
+        (
+            {"answer": "many"},
+            r"number_search_eval\.jsonl, row 2: field 'answer' must be a whole number from 176 to 356",
+        ),
+        ({"answer": "400"}, r"row 2: field 'answer' must be a whole number from 176 to 356"),
         ({"question": None}, r"line 2: field 'question' is NoneType; str is wanted"),
     ],
 )
@@ -326,6 +329,6 @@ def test_a_bad_row_names_file_line_and_field(tmp_path: Path, change: dict[str, A
         taskset.task("data_eval", 1)
 
 
-def test_without_data_the_generator_works_and_data_splits_say_what_is_missing() -> None:
+def test_without_data_the_generator_works_and_data_splits_name_what_is_missing() -> None:
     with pytest.raises(ConfigError, match="number_search reads number_search_train from a data folder"):
         SEARCH.task("data_train", 0)

@@ -1,21 +1,24 @@
-"""Playing a task: a verdict on every node, and each says how it was decided."""
+"""Playing a task: every node gets a verdict that says where it comes from."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import anyio
 import pytest
 
 import ramet
+from ramet.agent.options import TreeOptions
 from ramet.errors import ConfigError
+from ramet.interfaces import Ask, Do, Move, TaskWorld, View
 from ramet.store import RunDir, read_trees
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.judge import Judge
-from ramet.tasks.oracle import Ask, Do, Move, View, python_words, script, terse_results, terse_words, tools_words
+from ramet.tasks.oracle import parse_terse, script, write_python, write_terse, write_tools
 from ramet.tasks.play import demonstrate, play
-from ramet.tasks.registry import TASKSETS, check_index, find, load, span
-from ramet.tasks.validate import dialects_for, faults_of, validate
+from ramet.tasks.registry import TASKSETS, check_index, find_task, load_taskset, parse_range
+from ramet.tasks.validate import dialects_for, tree_faults, validate
 from ramet.types import Message, Prompt, Task
 from tests.agent.scripts import delegate
 
@@ -24,27 +27,27 @@ TASK = Task(id="arithmetic:test/0", question="Compute 2*3+4", reference=10)
 
 def played(script_: object, *, judge: Judge | None = None) -> ramet.Tree:
     engine = ramet.ScriptedEngine(script_)  # pyright: ignore[reportArgumentType]
-    return anyio.run(partial(play, Arithmetic(), TASK, engine=engine, judge=judge))
+    return anyio.run(partial(play, Arithmetic(), TASK, TreeOptions(engine=engine, judge=judge)))
 
 
 def two_children(prompt: Prompt) -> str:
-    """One child gets an expression, one gets words."""
+    """One child gets an expression, the other a goal that has no exact check."""
     if prompt.depth:
         return "Answer: 6" if "2*3" in prompt.goal else "Answer: fine"
     return delegate("Compute 2*3", "Think of something nice") if prompt.turn == 0 else "Answer: 10"
 
 
-def test_exact_verdicts_where_the_goal_can_be_checked_and_the_root_s_elsewhere():
+def test_a_node_gets_an_exact_verdict_if_its_goal_can_be_checked_else_that_of_the_root():
     root, sum_, words = (node.verdict for node in played(two_children).nodes)
     assert root is not None
     assert sum_ is not None
     assert words is not None
     assert (root.score, root.how) == (1.0, "exact")
     assert (sum_.score, sum_.how) == (1.0, "exact")
-    assert (words.score, words.how, words.reason) == (1.0, "root", "nobody can tell for this goal")
+    assert (words.score, words.how, words.reason) == (1.0, "root", "this goal has no exact check")
 
 
-def test_a_judge_is_asked_only_where_nothing_exact_is_known():
+def test_a_judge_is_asked_only_about_goals_without_an_exact_check():
     engine = ramet.ScriptedEngine(lambda prompt: '{"score": 0.5, "reason": "half"}')
     verdict = played(two_children, judge=Judge(engine)).nodes[2].verdict
     assert verdict is not None
@@ -52,11 +55,21 @@ def test_a_judge_is_asked_only_where_nothing_exact_is_known():
     assert len(engine.prompts) == 1
 
 
-def test_a_judge_without_a_verdict_falls_back_to_the_root_and_says_so():
+def test_without_a_verdict_of_the_judge_a_node_gets_that_of_the_root():
     judge = Judge(ramet.ScriptedEngine(lambda prompt: "who knows"))
     verdict = played(two_children, judge=judge).nodes[2].verdict
     assert verdict is not None
     assert (verdict.score, verdict.how, verdict.reason) == (1.0, "root", "the judge gave no verdict")
+
+
+def test_budget_and_world_are_those_of_the_taskset_unless_the_options_name_others():
+    taskset = Arithmetic()
+    options = TreeOptions(engine=ramet.ScriptedEngine(lambda prompt: "Answer: 10"))
+    assert anyio.run(play, taskset, TASK, options).budget == taskset.budget(TASK)
+    world = TaskWorld(Task(question="q", context={"hint": "6 + 4"}))
+    tree = anyio.run(play, taskset, TASK, replace(options, budget=ramet.Budget(tokens=900), world=world))
+    assert tree.budget == ramet.Budget(tokens=900)
+    assert "- hint" in tree.root.pieces[0].text
 
 
 def test_verdicts_are_stored_with_the_tree(tmp_path):
@@ -71,7 +84,7 @@ def test_verdicts_are_stored_with_the_tree(tmp_path):
 
 
 class Chain:
-    """An oracle that does, asks, and answers."""
+    """An oracle that asks two clones and joins their answers."""
 
     def move(self, view: View) -> Move:
         if view.depth:
@@ -89,35 +102,35 @@ def test_an_oracle_moves_the_same_in_every_dialect(dialect: str):
     assert [node.goal for node in tree.nodes] == ["q", "a", 'it\'s "b"']
 
 
-def test_moves_as_words():
+def test_moves_in_tools_and_python():
     move = Move(thought="t", does=(Do(name="f", arguments={"x": 1}),), asks=(Ask(goal="g", context=("k",)),))
-    assert tools_words(move) == (
+    assert write_tools(move) == (
         't\n<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>\n'
         '<tool_call>{"name": "delegate", "arguments": {"goals": ["g"], "context": ["k"]}}</tool_call>'
     )
-    assert "parts = [f(x=1)]\nparts += await asyncio.gather(delegate('g', context=['k']))" in python_words(move)
-    assert python_words(Move(answer="it's")) == '<python>\nfinish("it\'s")\n</python>'
+    assert "parts = [f(x=1)]\nparts += await asyncio.gather(delegate('g', context=['k']))" in write_python(move)
+    assert write_python(Move(answer="it's")) == '<python>\nfinish("it\'s")\n</python>'
 
 
-def test_moves_in_few_words():
+def test_moves_in_terse():
     asks = (Ask(goal="g", context=("k", "Two Words")), Ask(goal="h\ni", tokens=300))
-    assert terse_words(Move(thought="t", asks=asks)) == "t\n> g @k @Two Words\n> h\n| i"
-    assert terse_words(Move(thought="1+2=3", answer="3")) == "1+2=3\n= 3"
+    assert write_terse(Move(thought="t", asks=asks)) == "t\n> g @k @Two Words\n> h\n| i"
+    assert write_terse(Move(thought="1+2=3", answer="3")) == "1+2=3\n= 3"
     with pytest.raises(ConfigError, match="terse has no functions, and this oracle calls f"):
-        terse_words(Move(does=(Do(name="f"),)))
+        write_terse(Move(does=(Do(name="f"),)))
 
 
-def test_what_comes_back_in_few_words():
-    assert terse_results(Message("user", "< 5\n< one\n| two\n..\n\n#300 4")) == ("5", "one\ntwo")
-    assert terse_results(Message("user", "?\n\n!")) == ()
+def test_results_in_terse_are_parsed():
+    assert parse_terse(Message("user", "< 5\n< one\n| two\n..\n\n#300 4")) == ("5", "one\ntwo")
+    assert parse_terse(Message("user", "?\n\n!")) == ()
 
 
-def test_an_oracle_speaks_no_other_dialect():
+def test_an_oracle_cannot_write_an_unknown_dialect():
     with pytest.raises(ConfigError, match="tools, python, terse"):
         script(Chain(), "rust")
 
 
-def test_validate_finds_a_taskset_that_does_not_keep_its_word():
+def test_validate_finds_a_wrong_self_check():
     class Broken(Arithmetic):
         def self_check(self, task: Task) -> tuple[float, float]:
             return 0.5, 1.0
@@ -128,11 +141,11 @@ def test_validate_finds_a_taskset_that_does_not_keep_its_word():
 
 def test_validate_finds_an_oracle_that_is_wrong():
     tree = played(lambda prompt: "Answer: 11")
-    (fault,) = faults_of(tree, delegate=False)
+    (fault,) = tree_faults(tree, delegate=False)
     assert fault.startswith("node 0 scores 0.1")
 
 
-def test_a_demonstration_is_a_tree_like_any_other():
+def test_a_demonstration_is_an_ordinary_tree():
     taskset = Arithmetic()
     tree = anyio.run(partial(demonstrate, taskset, taskset.task("train", 1)))
     assert len(tree.nodes) > 1
@@ -155,16 +168,16 @@ def test_a_demonstration_is_a_tree_like_any_other():
 )
 def test_a_task_that_does_not_exist_names_what_does(spec: str, words: str):
     with pytest.raises(ConfigError, match=words):
-        find(spec, {})
+        find_task(spec, {})
 
 
 def test_an_unknown_option_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean operators"):
-        load("arithmetic", operatrs=3)
+        load_taskset("arithmetic", operatrs=3)
 
 
 def test_an_index_past_the_end_is_refused():
-    taskset = load("craft")
+    taskset = load_taskset("craft")
     size = taskset.size("hard")
     assert size is not None
     with pytest.raises(ConfigError, match=f"has tasks 0 to {size - 1}, not {size}"):
@@ -172,15 +185,15 @@ def test_an_index_past_the_end_is_refused():
 
 
 @pytest.mark.parametrize("value", ["x", [3], [5, 3], [0, 2], 1.5, [1, 2, 3]])
-def test_a_range_that_is_none_is_refused(value: object):
+def test_an_invalid_range_is_refused(value: object):
     with pytest.raises(ConfigError, match="operators"):
-        span(value, name="operators")
+        parse_range(value, name="operators")
 
 
 def test_every_taskset_in_the_registry_can_be_loaded_or_says_what_it_needs():
     for name in TASKSETS:
         try:
-            taskset = load(name)
+            taskset = load_taskset(name)
         except ConfigError as error:
             assert "give" in str(error), name  # noqa: PT017
         else:
@@ -193,6 +206,6 @@ def test_every_taskset_in_the_registry_can_be_loaded_or_says_what_it_needs():
     ("name", "spoken"), [("arithmetic", ["tools", "python", "terse"]), ("craft", ["tools", "python"])]
 )
 def test_a_task_with_functions_is_not_played_in_terse(name: str, spoken: list[str]):
-    taskset = load(name)
+    taskset = load_taskset(name)
     split = next(iter(taskset.splits))
     assert dialects_for(taskset, taskset.task(split, 0)) == spoken

@@ -1,4 +1,4 @@
-"""Searching and reading: the same pages for the same words everywhere, and an oracle that finds its way."""
+"""Searching and reading: the same results everywhere, and an oracle that finds every page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ramet.errors import ConfigError
 from ramet.interfaces import World
 from ramet.tasks.multihop.fiction import Chain, Fiction, ask
 from ramet.tasks.play import demonstrate
-from ramet.tasks.registry import load
+from ramet.tasks.registry import load_taskset
 from ramet.tasks.search import Corpus, Library, Search, invented_corpus, row_corpus
 from ramet.tasks.validate import validate
 from ramet.types import Node, Task, Tree
@@ -68,37 +68,37 @@ def test_the_best_page_comes_first():
     assert library().search("zebra") == ["Zebra", "Big Zebra Farm"]
 
 
-def test_equals_come_in_order_of_title():
+def test_ties_are_sorted_by_title():
     assert library().search("fruit") == ["Apple", "Pear"]
     turned = Library(Corpus(dict(reversed(PAGES.items()))))
     assert turned.search("fruit") == ["Apple", "Pear"]
 
 
-def test_words_nobody_uses_find_nothing():
+def test_unknown_words_find_nothing():
     assert library().search("xylophone") == []
     assert library().search("") == []
     assert library().search("?!") == []
 
 
-def test_five_titles_at_most():
+def test_a_search_returns_at_most_five_titles():
     many = Library(Corpus({f"Page {number}": "the same text" for number in range(12)}))
     assert many.search("same") == ["Page 0", "Page 1", "Page 10", "Page 11", "Page 2"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(WORDS, max_size=6).map(" ".join))
-def test_the_order_of_pages_changes_no_search(query: str):
+def test_the_order_of_pages_does_not_change_a_search(query: str):
     turned = Library(Corpus(dict(sorted(PAGES.items()))))
     assert library().search(query) == turned.search(query)
 
 
-def test_reading_forgives_case_and_spaces():
+def test_reading_ignores_case_and_spaces():
     assert library().read("Zebra") == "A zebra has stripes. It runs."
     assert library().read(" zEBRA ") == "A zebra has stripes. It runs."
     assert library().read("New York") == "A city."
 
 
-def test_reading_what_is_not_there_names_what_is_near():
+def test_reading_a_missing_page_names_near_ones():
     assert library().read("Zebra stripes") == ("There is no page of this title. Near are: Zebra; Big Zebra Farm")
     assert library().read("Xylophone") == "There is no page of this title. Use search."
 
@@ -117,7 +117,7 @@ def test_paragraphs_of_a_title_are_one_page(tmp_path: Path):
 
 def test_a_corpus_is_built_once(capfd: pytest.CaptureFixture[str]):
     assert invented_corpus(0, "train", 300) is corpus_of("train")
-    assert capfd.readouterr() == ("", "")  # and without progress bars
+    assert capfd.readouterr() == ("", "")  # no progress bars
 
 
 @pytest.mark.parametrize(("split", "pages"), [("train", 300), ("eval", 300), ("long", 600)])
@@ -128,7 +128,7 @@ def test_every_invented_page_is_found_by_its_title(split: str, pages: int):
     assert not any("\n" in text for text in corpus.pages.values())
 
 
-def test_without_its_library_search_says_what_to_install():
+def test_without_its_library_search_names_what_to_install():
     code = "\n".join(
         [
             "import sys",
@@ -147,7 +147,7 @@ def test_without_its_library_search_says_what_to_install():
 # The tasks.
 
 
-def test_no_text_comes_with_a_task():
+def test_a_task_has_no_context():
     for split in INVENTED:
         task = SEARCH.task(split, 3)
         assert task.context == {}
@@ -155,7 +155,7 @@ def test_no_text_comes_with_a_task():
         assert list(SEARCH.world(task).functions) == ["search", "read"]
 
 
-def test_statistics_of_the_splits_are_as_told():
+def test_statistics_of_the_splits_are_as_documented():
     compares = 0
     for split, hops in (("train", (2, 3)), ("eval", (2, 3)), ("long", (4, 5, 6))):
         tasks = [SEARCH.task(split, index) for index in range(300)]
@@ -163,7 +163,7 @@ def test_statistics_of_the_splits_are_as_told():
         assert tuple(sorted(counted)) == hops
         assert min(counted.values()) > 0.75 * 300 / len(hops)
         compares += sum(" or " in task.question for task in tasks)
-        assert len({task.question for task in tasks}) > 250  # one world: some questions come again
+        assert len({task.question for task in tasks}) > 250  # one world: some questions repeat
     assert 0.25 < compares / 900 < 0.35
 
 
@@ -195,7 +195,7 @@ def test_tasks_and_searches_are_the_same_on_every_machine(split: str, pinned: st
 
 
 def test_options_reach_the_generator():
-    small = load("search", hops=[2, 2], pages=60, seed=5)
+    small = load_taskset("search", hops=[2, 2], pages=60, seed=5)
     task = small.task("eval", 1)
     assert task.reference["hops"] == 2  # type: ignore[index]
     world = small.world(task)
@@ -206,14 +206,14 @@ def test_options_reach_the_generator():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hops": 1}, "hops is a range from 2 up"),
-        ({"pages": 3}, "pages is a range from 8 up"),
-        ({"metric": "accuracy"}, "metric is one of em, f1"),
+        ({"hops": 1}, "hops must be a range from 2 up"),
+        ({"pages": 3}, "pages must be a range from 8 up"),
+        ({"metric": "accuracy"}, "metric must be one of em, f1"),
     ],
 )
-def test_odd_options_are_refused(options: dict[str, Any], message: str):
+def test_invalid_options_are_refused(options: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
-        load("search", **options)
+        load_taskset("search", **options)
 
 
 def test_too_many_hops_for_the_pages_are_refused():
@@ -221,7 +221,7 @@ def test_too_many_hops_for_the_pages_are_refused():
         Search(hops=9, pages=8).task("train", 0)
 
 
-def test_rows_without_a_data_folder_are_asked_for():
+def test_rows_need_a_data_folder():
     with pytest.raises(ConfigError, match="search reads musique_eval from a data folder: give --data PATH"):
         SEARCH.task("musique_eval", 0)
 
@@ -243,7 +243,7 @@ def verdict_of(taskset: Search, task: Task, node: Node) -> float | None:
     return verdict and verdict.score
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_fact_of_the_world_can_be_asked_and_checked(data: st.DataObject):
     split = data.draw(st.sampled_from(INVENTED))
@@ -272,14 +272,14 @@ def test_the_root_is_scored_by_the_metric():
 
 
 @pytest.mark.parametrize("split", INVENTED)
-def test_the_oracle_wins_on_invented_worlds(split: str):
+def test_the_oracle_is_right_on_invented_worlds(split: str):
     report = anyio.run(functools.partial(validate, SEARCH, split, num_tasks=8))
     assert report.faults == []
     assert report.delegating == report.trees // 2
 
 
 @pytest.mark.parametrize("split", ROWS)
-def test_the_oracle_wins_on_rows(tmp_path: Path, split: str):
+def test_the_oracle_is_right_on_rows(tmp_path: Path, split: str):
     taskset = Search(data=write_rows(tmp_path))
     for seed in range(4):
         report = anyio.run(functools.partial(validate, taskset, split, seed=seed))
@@ -292,13 +292,13 @@ def calls(tree: Tree, index: int) -> list[str]:
     return re.findall(r'"name": "(\w+)"', said)
 
 
-def test_alone_it_searches_and_reads_in_turn():
+def test_the_oracle_alone_searches_and_reads_in_turn():
     tasks = (SEARCH.task("train", index) for index in range(50))
     task = next(one for one in tasks if " or " not in one.question and one.reference["hops"] == 3)  # type: ignore[index]
     assert calls(play_oracle(SEARCH, task, delegate=False), 0) == ["search", "read"] * 3
 
 
-def test_every_page_read_was_found_before():
+def test_every_page_was_found_before_it_is_read():
     for index in range(10):
         tree = play_oracle(SEARCH, SEARCH.task("long", index), delegate=False)
         told = "".join(piece.text for piece in tree.root.pieces if not piece.sampled)
@@ -307,7 +307,7 @@ def test_every_page_read_was_found_before():
             assert f'"{title}"' in "".join(re.findall(r"search: (\[.*\])", told))
 
 
-def test_delegating_the_root_calls_nothing_itself():
+def test_a_root_that_delegates_calls_no_functions():
     depths: set[int] = set()
     for index in range(12):
         tree = play_oracle(SEARCH, SEARCH.task("long", index), delegate=True)
@@ -318,7 +318,7 @@ def test_delegating_the_root_calls_nothing_itself():
     assert depths >= {1, 2}
 
 
-def test_budgets_leave_room():
+def test_budgets_are_large_enough():
     for split in INVENTED:
         for index in range(5):
             task = SEARCH.task(split, index)

@@ -1,4 +1,4 @@
-"""TextCraft: recipes with choices, crafts that are known to work, and files that are not as they should be."""
+"""TextCraft: recipes with choices, known solutions, and invalid files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ramet.tasks.craft.plan import Way
 from ramet.tasks.craft.textcraft import TextCraft, depths_of, gold_ways, read_book
 from ramet.tasks.craft.world import CraftWorld, targets_of
 from ramet.tasks.play import demonstrate
-from ramet.tasks.registry import load
+from ramet.tasks.registry import load_taskset
 from ramet.tasks.validate import validate
 from ramet.types import Tree
 
 
 def recipe(result: str, count: int, *ingredients: tuple[int, str, object]) -> dict[str, Any]:
-    """A recipe as the file has it; an ingredient is an amount, what kind of name follows, and the name."""
+    """A recipe as in the file; an ingredient is an amount, the kind of name, and the name."""
     return {"result": result, "count": count, "ingredients": [{"count": n, kind: one} for n, kind, one in ingredients]}
 
 
@@ -105,15 +105,15 @@ def bamboo_torch() -> list[dict[str, Any]]:
     return [craft("stick", 1, 1, bamboo=2), craft("torch", 1, 4, stick=1, coal=1)]
 
 
-def test_a_row_becomes_a_task_that_shows_its_targets_only(data: Path) -> None:
-    task = load("textcraft", data=data).task("train", 0)
+def test_a_row_becomes_a_task_that_shows_only_its_targets(data: Path) -> None:
+    task = load_taskset("textcraft", data=data).task("train", 0)
     assert task.id == "textcraft:train/0"
     assert task.question.startswith("Craft the following items: 2x sign, 4x torch. What is asked for")
     assert targets_of(task) == {"sign": 2, "torch": 4}
     assert not task.context
 
 
-def test_tasks_are_the_same_everywhere(data: Path) -> None:
+def test_tasks_are_the_same_on_every_machine(data: Path) -> None:
     textcraft = TextCraft(data=data)
     tasks = [textcraft.task(split, i) for split in textcraft.splits for i in range(textcraft.size(split) or 0)]
     text = "\n".join(repr((task.question, task.reference, dict(task.context))) for task in tasks)
@@ -122,7 +122,7 @@ def test_tasks_are_the_same_everywhere(data: Path) -> None:
     )
 
 
-def test_recipes_leave_choices_and_items_may_have_several(data: Path) -> None:
+def test_recipes_may_have_choices_and_items_several_recipes(data: Path) -> None:
     book = read_book(data / "textcraft_recipes.json")
     world = CraftWorld(book, {"oak_planks": 3, "birch_planks": 1, "bamboo": 2, "coal": 1, "charcoal": 1})
     assert world.craft({"oak_planks": 3, "birch_planks": 1}, "stick", 8) == "crafted 8x stick, 8 held now"
@@ -135,7 +135,7 @@ def test_recipes_leave_choices_and_items_may_have_several(data: Path) -> None:
     ]
 
 
-def test_depth_is_the_shortest_way_up_and_circles_are_materials(data: Path) -> None:
+def test_depth_is_the_shortest_way_and_circular_items_are_materials(data: Path) -> None:
     book = read_book(data / "textcraft_recipes.json")
     wanted = {
         "oak_wood": 0,
@@ -151,14 +151,14 @@ def test_depth_is_the_shortest_way_up_and_circles_are_materials(data: Path) -> N
     assert depths_of({}) == {}
 
 
-def test_things_held_that_no_recipe_knows_are_items_too(data: Path) -> None:
+def test_inventory_items_without_a_recipe_are_items(data: Path) -> None:
     textcraft = TextCraft(data=data)
     world = textcraft.world(textcraft.task("train", 0))
     assert world.functions["get_info"](["poppy"])[0]["in_inventory"] == 2
     assert world.functions["craft"]({}, "poppy", 1) == "error: poppy is a base material: it has no recipe"
 
 
-def test_the_oracle_takes_its_recipes_from_the_crafts_that_are_known(data: Path) -> None:
+def test_the_oracle_takes_its_recipes_from_the_known_solution(data: Path) -> None:
     assert gold_ways([{"ingredients": {"log": 2}, "target": "planks", "count": 8, "times": 2}]) == {
         "planks": Way(takes={"log": 1}, makes=4)
     }
@@ -177,7 +177,7 @@ def test_the_oracle_takes_its_recipes_from_the_crafts_that_are_known(data: Path)
     assert textcraft.oracle(task, delegate=False, seed=0).ways["stick"] == Way(takes={"birch_planks": 2}, makes=4)
 
 
-def test_known_crafts_replay_with_success_and_without_the_last_they_do_not(data: Path) -> None:
+def test_the_known_solution_succeeds_and_fails_without_its_last_craft(data: Path) -> None:
     textcraft = TextCraft(data=data)
     for split in textcraft.splits:
         for index in range(textcraft.size(split) or 0):
@@ -186,7 +186,7 @@ def test_known_crafts_replay_with_success_and_without_the_last_they_do_not(data:
 
 @pytest.mark.parametrize("split", ["train", "eval", "synth_train", "synth_eval"])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_oracle_wins_alone_and_delegating_in_both_dialects(data: Path, split: str, seed: int) -> None:
+def test_the_oracle_is_right_alone_and_delegating_in_both_dialects(data: Path, split: str, seed: int) -> None:
     report = anyio.run(functools.partial(validate, TextCraft(data=data), split, seed=seed))
     assert report.faults == []
     assert report.delegating > 0
@@ -205,29 +205,29 @@ def test_a_task_of_one_craft_has_no_parts(data: Path) -> None:
     assert {len(tree.nodes) for tree in trees(data, 1)} == {1}
 
 
-def test_targets_and_ingredients_are_handed_out(data: Path) -> None:
+def test_targets_and_ingredients_are_delegated(data: Path) -> None:
     goals = {node.goal.partition(": ")[2] for tree in trees(data, 0) for node in tree.nodes[1:]}
     assert "4x torch" in goals
     assert any("stick" in goal or "planks" in goal for goal in goals)
     assert not any("sign" in goal and "torch" in goal for goal in goals)
 
 
-def test_prompts_hold_nothing_but_the_question(data: Path) -> None:
+def test_prompts_contain_only_the_question(data: Path) -> None:
     for tree in trees(data, 0):
         for node in tree.nodes:
             words = set(re.findall(r"\w+", node.pieces[0].text))
             assert not words & {"oak_wood", "birch_log", "poppy", "coal", "secret", "gold_trajectory", "meta"}
 
 
-# Files that are not as they should be.
+# Invalid files.
 
 
-def test_without_data_it_says_what_it_reads() -> None:
+def test_without_data_the_error_names_the_flag() -> None:
     with pytest.raises(ConfigError, match="textcraft reads textcraft_eval from a data folder: give --data PATH"):
         TextCraft().task("eval", 0)
 
 
-def test_a_split_or_task_that_is_not_there_is_named(data: Path) -> None:
+def test_an_unknown_split_or_task_is_named(data: Path) -> None:
     with pytest.raises(ConfigError, match=r"textcraft has no split 'evl': did you mean eval\?"):
         TextCraft(data=data).task("evl", 0)
     with pytest.raises(ConfigError, match="textcraft:train has tasks 0 to 2, not 3"):
@@ -238,18 +238,18 @@ GOOD = craft("stick", 1, 4, birch_planks=2)
 
 
 BAD_ROWS: list[tuple[dict[str, Any], str]] = [
-    ({"target_items": {}}, "field meta.target_items is an object of amounts by item"),
-    ({"target_items": ["stick"]}, "field meta.target_items is an object of amounts by item"),
-    ({"target_items": {"stick": 0}}, "field meta.target_items: the amount of 'stick' is a whole number"),
-    ({"initial_inventory": None}, "field meta.initial_inventory is an object of amounts by item"),
-    ({"initial_inventory": {"log": "2"}}, "field meta.initial_inventory: the amount of 'log' is a whole number"),
-    ({"gold_trajectory": []}, "field meta.gold_trajectory is a list of crafts"),
-    ({"gold_trajectory": [GOOD, {}]}, r"field meta.gold_trajectory\[1\] has target"),
-    ({"gold_trajectory": [GOOD | {"target": ["stick", 0]}]}, r"gold_trajectory\[0\]: 0 crafts do not make"),
-    ({"gold_trajectory": [GOOD | {"target": ["stick", 3]}]}, r"gold_trajectory\[0\]: 3 crafts do not make"),
+    ({"target_items": {}}, "field meta.target_items must be an object of amounts by item"),
+    ({"target_items": ["stick"]}, "field meta.target_items must be an object of amounts by item"),
+    ({"target_items": {"stick": 0}}, "field meta.target_items: the amount of 'stick' must be a whole number"),
+    ({"initial_inventory": None}, "field meta.initial_inventory must be an object of amounts by item"),
+    ({"initial_inventory": {"log": "2"}}, "field meta.initial_inventory: the amount of 'log' must be a whole number"),
+    ({"gold_trajectory": []}, "field meta.gold_trajectory must be a list of crafts"),
+    ({"gold_trajectory": [GOOD, {}]}, r"field meta.gold_trajectory\[1\] must have target"),
+    ({"gold_trajectory": [GOOD | {"target": ["stick", 0]}]}, r"gold_trajectory\[0\]: 0 crafts cannot make"),
+    ({"gold_trajectory": [GOOD | {"target": ["stick", 3]}]}, r"gold_trajectory\[0\]: 3 crafts cannot make"),
     (
         {"gold_trajectory": [GOOD | {"ingredients": []}]},
-        r"gold_trajectory\[0\].ingredients is an object of amounts",
+        r"gold_trajectory\[0\].ingredients must be an object of amounts",
     ),
 ]
 
@@ -281,7 +281,7 @@ def test_a_row_without_meta_names_file_line_and_field(data: Path) -> None:
         ('{"recipes": [{"result": "a", "count": 1, "ingredients": [{"count": 1, "tag": "b"}]}]}', "KeyError: 'b'"),
     ],
 )
-def test_bad_recipes_name_their_file(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_recipes_name_their_file(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "textcraft_recipes.json"
     file.write_text(text)
     with pytest.raises(ConfigError, match=f"cannot read recipes from .*textcraft_recipes.json: {message}"):

@@ -9,22 +9,22 @@ from typing import Any
 from rich.console import Console
 
 from ramet.store import RunDir
-from ramet.terminal.training import Watch, clock, sparkline, time_left
+from ramet.terminal.training import TrainingView, clock, sparkline, time_left
 from ramet.train.settings import TrainConfig
 
 
-def drawn(watch: Watch) -> str:
+def drawn(watch: TrainingView) -> str:
     console = Console(width=160, file=io.StringIO())
     with console.capture() as captured:
         console.print(watch.frame())
     return captured.get()
 
 
-def watching(tmp_path: Path, *, seconds: float = 10.0, **settings: Any) -> Watch:
+def watching(tmp_path: Path, *, seconds: float = 10.0, **settings: Any) -> TrainingView:
     """Every look at the clock is so many seconds later."""
     times = iter(range(10_000))
-    watch = Watch(now=lambda: seconds * next(times))
-    watch.started(RunDir.create(tmp_path, "mine", config=TrainConfig(**settings), kind="train"))
+    watch = TrainingView(now=lambda: seconds * next(times))
+    watch.on_start(RunDir.create(tmp_path, "mine", config=TrainConfig(**settings), kind="train"))
     return watch
 
 
@@ -33,7 +33,7 @@ def record(step: int, **more: Any) -> dict[str, Any]:
 
 
 def test_while_a_model_is_loaded_it_says_so() -> None:
-    assert "loading" in drawn(Watch())
+    assert "loading" in drawn(TrainingView())
 
 
 def test_before_the_first_step_it_says_where_the_run_is_and_how_long_it_is(tmp_path: Path) -> None:
@@ -46,15 +46,15 @@ def test_before_the_first_step_it_says_where_the_run_is_and_how_long_it_is(tmp_p
 def test_it_shows_the_last_numbers_their_course_and_the_time_left(tmp_path: Path) -> None:
     watch = watching(tmp_path, steps=12)
     for step in range(4):
-        watch.tell(record(step, tokens=1234.0, gap=2e-4, **({"eval_success": 0.5} if step == 1 else {})))
+        watch.on_step(record(step, tokens=1234.0, logprob_gap=2e-4, **({"eval_success": 0.5} if step == 1 else {})))
     said = drawn(watch)
     assert "step 5 of 12" in said
     assert "about 1:20 left" in said  # eight steps of ten seconds
     for words in (
         "reward 0.300 ▁▃▆█",
         "by depth: 25% · – · 100%",
-        "tokens a tree 1,234",
-        "gap 2.0e-04",
+        "tokens per tree 1,234",
+        "logprob gap 2.0e-04",
         "eval success 50%",
     ):
         assert words in " ".join(said.split())
@@ -63,32 +63,32 @@ def test_it_shows_the_last_numbers_their_course_and_the_time_left(tmp_path: Path
 
 def test_a_supervised_start_counts_its_own_steps_and_so_does_what_follows(tmp_path: Path) -> None:
     watch = watching(tmp_path, steps=3, task="craft:train", warm={"steps": 2, "task": "craft:train_easy"})
-    watch.tell({"step": 0, "part": "warm", "loss": 1.5})
+    watch.on_step({"step": 0, "part": "warm", "loss": 1.5})
     said = drawn(watch)
     assert "supervised start" in said
     assert "step 2 of 2" in said
     assert "loss" in said
-    watch.tell({"step": 1, "part": "warm", "loss": 1.0})
-    assert watch.left == 3
-    watch.tell(record(0, note="no signal"))
+    watch.on_step({"step": 1, "part": "warm", "loss": 1.0})
+    assert watch.steps_left == 3
+    watch.on_step(record(0, note="no signal"))
     said = drawn(watch)
     assert "training" in said
     assert "step 2 of 3" in said
     assert "no signal" in said
-    assert watch.left == 2
+    assert watch.steps_left == 2
 
 
 def test_a_resumed_run_goes_on_with_the_curves_it_had(tmp_path: Path) -> None:
     run = RunDir.create(tmp_path, "mine", config=TrainConfig(steps=5), kind="train")
     for step in range(3):
         run.log(record(step))
-    watch = Watch(now=lambda: 0.0)
-    watch.started(run)
-    watch.tell(record(3))
+    watch = TrainingView(now=lambda: 0.0)
+    watch.on_start(run)
+    watch.on_step(record(3))
     assert "step 5 of 5" in drawn(watch)
     assert "done" not in drawn(watch)
     assert "▁▃▆█" in drawn(watch)
-    watch.tell(record(4))
+    watch.on_step(record(4))
     assert "done" in drawn(watch)
 
 

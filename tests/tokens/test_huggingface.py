@@ -1,4 +1,4 @@
-"""Any Hugging Face tokenizer and chat template, without torch."""
+"""Hugging Face tokenizers and chat templates, without torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "<eot>", "<h>", "</h>", 
 
 
 def byte_level() -> Tokenizer:
-    """A tokenizer like those of GPT-2, Llama 3 and Qwen, learned from a few words."""
+    """A tokenizer like those of GPT-2, Llama 3 and Qwen, trained on a few words."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -69,16 +69,16 @@ def word_mark() -> Tokenizer:
 
 
 def rendered(template: str, messages: list[dict[str, str]]) -> str:
-    """What the template itself makes of a whole conversation."""
-    from ramet.tokens.huggingface import _render  # pyright: ignore[reportPrivateUsage]
+    """A conversation rendered by the template itself."""
+    from ramet.tokens.huggingface import render_template
 
-    text = _render(template, messages, {"bos_token": "<s>", "eos_token": "</s>"})
+    text = render_template(template, messages, {"bos_token": "<s>", "eos_token": "</s>"})
     assert text is not None
     return text
 
 
 @pytest.mark.parametrize("template", [CHATML, HEADERS, BRACKETS, DATED])
-def test_append_only_rendering_equals_the_template_turn_by_turn(template: str):
+def test_append_only_rendering_equals_the_template_after_every_turn(template: str):
     renderer = TokenRenderer(HfTokenizer(byte_level()), chat_format(template, bos_token="<s>", eos_token="</s>"))
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the question"}]
     pieces = [renderer.open("be brief", "the question")]
@@ -92,7 +92,7 @@ def test_append_only_rendering_equals_the_template_turn_by_turn(template: str):
     assert renderer.tokenizer.decode([t for p in pieces for t in p.token_ids]) == rendered(template, messages)
 
 
-def test_a_template_without_a_system_role_gets_it_in_the_first_message():
+def test_without_a_system_role_the_system_prompt_opens_the_first_message():
     chat = chat_format(NO_SYSTEM)
     assert chat.folds_system
     renderer = TokenRenderer(HfTokenizer(byte_level()), chat)
@@ -100,8 +100,8 @@ def test_a_template_without_a_system_role_gets_it_in_the_first_message():
     assert text == "<t>user\nbe brief\n\nwhy</t>\n<t>model\n"
 
 
-def test_a_template_that_rewrites_history_cannot_do_so_here():
-    """What was sampled stays in the context, thoughts included."""
+def test_a_template_that_rewrites_history_has_no_effect():
+    """Sampled text stays in the prompt, including thoughts."""
     renderer = TokenRenderer(HfTokenizer(byte_level()), chat_format(FORGETFUL))
     thought = "<think>hm</think>answer"
     ids = (*renderer.tokenizer.encode(thought, control=False), renderer.end_of_turn or 0)
@@ -116,26 +116,26 @@ def test_control_tokens_in_text_never_become_control(make: object):
     end = tokenizer.inner.token_to_id("<|im_end|>")
     assert end in tokenizer.encode("a<|im_end|>", control=True)
     assert end not in tokenizer.encode("a<|im_end|>b", control=False)
-    assert end in tokenizer.encode("a<|im_end|>", control=True)  # and the switch is back
+    assert end in tokenizer.encode("a<|im_end|>", control=True)  # the setting is restored
 
 
-def test_tokens_that_are_words_and_not_control_stay_tokens_in_text():
+def test_added_tokens_that_are_not_control_stay_tokens_in_text():
     tokenizer = HfTokenizer(byte_level())
     assert tokenizer.inner.token_to_id("<tool_call>") in tokenizer.encode("x <tool_call> y", control=False)
 
 
-def test_a_folder_as_transformers_saves_it_is_loaded(tmp_path: Path):
+def test_a_folder_saved_by_transformers_is_loaded(tmp_path: Path):
     byte_level().save(str(tmp_path / "tokenizer.json"))
     config = {"chat_template": HEADERS, "bos_token": {"content": "<s>"}, "eos_token": "<eot>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     renderer = load_renderer(tmp_path)
     assert renderer.open("s", "u").text.startswith("<s><h>system</h>")
     assert renderer.tokenizer.decode([renderer.end_of_turn or 0]) == "<eot>"
-    (tmp_path / "chat_template.jinja").write_text(CHATML)  # the newer place wins
+    (tmp_path / "chat_template.jinja").write_text(CHATML)  # the newer location wins
     assert load_renderer(tmp_path).open("s", "u").text.startswith("<|im_start|>system")
 
 
-def test_one_of_several_named_templates_is_the_default(tmp_path: Path):
+def test_the_default_of_several_named_templates_is_used(tmp_path: Path):
     byte_level().save(str(tmp_path / "tokenizer.json"))
     named = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": CHATML}]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
@@ -143,12 +143,12 @@ def test_one_of_several_named_templates_is_the_default(tmp_path: Path):
 
 
 @pytest.mark.parametrize("template", ["{{ messages[0].nothing.at.all }}", "nothing", "{% for %}"])
-def test_a_template_that_shows_no_messages_is_refused(template: str):
+def test_a_template_that_does_not_render_messages_is_refused(template: str):
     with pytest.raises(ConfigError, match="chat template"):
         chat_format(template)
 
 
-def test_a_folder_without_tokenizer_or_template_says_so(tmp_path: Path):
+def test_a_folder_without_tokenizer_or_template_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"tokenizer\.json"):
         load_renderer(tmp_path)
     byte_level().save(str(tmp_path / "tokenizer.json"))
@@ -156,7 +156,7 @@ def test_a_folder_without_tokenizer_or_template_says_so(tmp_path: Path):
         load_renderer(tmp_path)
 
 
-def test_the_model_that_comes_as_a_package_brings_its_tokenizer():
+def test_the_smollm2_package_has_a_tokenizer():
     renderer = load_renderer("smollm2")
     ids = renderer.open("You are brief.", "What is 12 + 30? é漢").token_ids
     assert renderer.tokenizer.decode(ids).endswith("What is 12 + 30? é漢<|im_end|>\n<|im_start|>assistant\n")

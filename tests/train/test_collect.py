@@ -8,12 +8,13 @@ from typing import Any
 import anyio
 import pytest
 
+from ramet.agent.options import TreeOptions
 from ramet.budget import Budget
 from ramet.config import load
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import EngineError, TrainError
 from ramet.tasks.arithmetic import Arithmetic
-from ramet.train.collect import attempts_of, collect, drawn_budget, indices
+from ramet.train.collect import collect, draw_budget, indices, step_attempts
 from ramet.train.settings import TrainConfig
 from ramet.types import Prompt, Tree
 
@@ -37,7 +38,7 @@ class Shelf(Arithmetic):
 
 def played(engine: ScriptedEngine, given: TrainConfig, *, step: int = 0) -> list[Tree]:
     async def everything() -> list[Tree]:
-        return await collect(TASKS, attempts_of(TASKS, "train", given, step=step), engine=engine)
+        return await collect(TASKS, step_attempts(TASKS, "train", given, step=step), TreeOptions(engine=engine))
 
     return anyio.run(everything)
 
@@ -53,16 +54,16 @@ def test_trees_come_in_the_order_of_their_places_however_long_they_take() -> Non
 
 
 def test_what_is_played_follows_from_seed_step_task_and_member_alone() -> None:
-    first = attempts_of(TASKS, "train", config(), step=3)
-    assert first == attempts_of(TASKS, "train", config(), step=3)
-    seeds = {attempt.seed for step in range(5) for attempt in attempts_of(TASKS, "train", config(), step=step)}
+    first = step_attempts(TASKS, "train", config(), step=3)
+    assert first == step_attempts(TASKS, "train", config(), step=3)
+    seeds = {attempt.seed for step in range(5) for attempt in step_attempts(TASKS, "train", config(), step=step)}
     assert len(seeds) == 30
-    assert not seeds & {attempt.seed for attempt in attempts_of(TASKS, "train", config("seed=1"), step=3)}
+    assert not seeds & {attempt.seed for attempt in step_attempts(TASKS, "train", config("seed=1"), step=3)}
 
 
 def test_budgets_are_drawn_for_every_tree_or_for_every_task() -> None:
     def tokens(given: TrainConfig) -> list[int]:
-        return [attempt.budget.tokens for attempt in attempts_of(TASKS, "train", given, step=0)]
+        return [attempt.budget.tokens for attempt in step_attempts(TASKS, "train", given, step=0)]
 
     apart, alike = tokens(config("tasks_per_step=40")), tokens(config("tasks_per_step=40", "budget_per=task"))
     assert all(100 <= drawn <= 900 for drawn in apart + alike)
@@ -73,8 +74,8 @@ def test_budgets_are_drawn_for_every_tree_or_for_every_task() -> None:
 
 def test_a_limit_that_is_set_is_laid_over_the_task_s_own() -> None:
     own = TASKS.budget(TASKS.task("train", 0))
-    assert drawn_budget(own, {"depth": (1, 1)}, seed=3) == replace(own, depth=1)
-    assert drawn_budget(Budget(), {}, seed=3) == Budget()
+    assert draw_budget(own, {"depth": (1, 1)}, seed=3) == replace(own, depth=1)
+    assert draw_budget(Budget(), {}, seed=3) == Budget()
 
 
 def test_a_split_that_ends_is_shuffled_anew_each_time_it_is_through() -> None:

@@ -20,9 +20,11 @@ from transformers import AutoModelForCausalLM
 import ramet
 from ramet.errors import ConfigError, StoreError, TrainError
 from ramet.store import RunDir, query
-from ramet.train.local.checkpoint import STATE, latest
+from ramet.store.checkpoints import STATE, latest
 from ramet.train.loop import resume, train
+from ramet.train.phase import OpenBackend, open_local
 from tests.train import small
+from tests.train.separate import SeparateBackend
 
 FORKS = """
 import os, sys, torch, transformers
@@ -31,7 +33,7 @@ from ramet.train.loop import resume
 for path in sys.stdin:
     child = os.fork()
     if not child:
-        resume(path.strip(), started=lambda run: print(os.getpid(), flush=True))
+        resume(path.strip(), on_start=lambda run: print(os.getpid(), flush=True))
         os._exit(0)
     os.waitpid(child, 0)
     print("ended", flush=True)
@@ -41,6 +43,12 @@ for path in sys.stdin:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small.folder(tmp_path_factory.mktemp("loop"))
+
+
+@pytest.fixture(params=["local", "separate"])
+def backend(request: pytest.FixtureRequest) -> OpenBackend:
+    """Every implementation of the seam passes the same tests."""
+    return {"local": open_local, "separate": SeparateBackend}[request.param]
 
 
 def bits(run: RunDir) -> dict[str, bytes]:
@@ -59,25 +67,55 @@ class Stopped(Exception):
     """Somebody has had enough."""
 
 
-def test_a_run_leaves_metrics_trees_and_a_model_behind(tmp_path: Path, folder: Path) -> None:
+def test_a_run_leaves_metrics_trees_and_a_model_behind(tmp_path: Path, folder: Path, backend: OpenBackend) -> None:
     told: list[dict[str, Any]] = []
-    run = train(small.config(folder, "eval.every=2", "eval.num_tasks=3"), runs=tmp_path, tell=told.append)
+    run = train(
+        small.config(folder, "eval.every=2", "eval.num_tasks=3"),
+        runs=tmp_path,
+        on_step=told.append,
+        open_backend=backend,
+    )
     assert [record["step"] for record in told] == [0, 1, 2, 3]
     assert run.metrics() == told
     assert ["eval_score" in record for record in told] == [False, True, False, True]
     trees = list(ramet.read_trees(run))
     assert len(trees) == len({tree.id for tree in trees}) == 4 * 2 * 6 + 2 * 3
-    assert query(run, "select count(*) from metrics where gap < 1e-4 or flat = 2")[1] == [(4,)]
+    assert query(run, "select count(*) from metrics where logprob_gap < 1e-4 or flat = 2")[1] == [(4,)]
     newest = latest(run.path)
     assert newest is not None
     AutoModelForCausalLM.from_pretrained(newest)
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(tmp_path: Path, folder: Path) -> None:
-    first, second = (train(small.config(folder), runs=tmp_path) for _ in range(2))
+def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(
+    tmp_path: Path, folder: Path, backend: OpenBackend
+) -> None:
+    first, second = (train(small.config(folder), runs=tmp_path, open_backend=backend) for _ in range(2))
     assert bits(first) == bits(second)
     assert numbers(first) == numbers(second)
-    assert bits(train(small.config(folder, "seed=1"), runs=tmp_path)) != bits(first)
+    assert bits(train(small.config(folder, "seed=1"), runs=tmp_path, open_backend=backend)) != bits(first)
+
+
+@pytest.mark.parametrize("loss", ["cispo", "ppo"])
+def test_both_backends_play_the_same_trees_and_take_the_same_steps(tmp_path: Path, folder: Path, loss: str) -> None:
+    """Folding weights and denominators into the advantages of tokens is exact, so only rounding differs."""
+    config = small.config(folder, f"loss.kind={loss}")
+    local, separate = (
+        train(config, runs=tmp_path / name, open_backend=opener).metrics()
+        for name, opener in (("local", open_local), ("separate", SeparateBackend))
+    )
+    exact = ("trees", "score", "nodes", "tokens", "reward", "flat", "num_trained", "clip_fraction")
+    for one, other in zip(local, separate, strict=True):
+        assert {name: one[name] for name in exact} == {name: other[name] for name in exact}
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+        assert one["loss"] == pytest.approx(other["loss"], abs=1e-5)
+
+
+def test_a_backend_that_cannot_sample_while_it_trains_refuses_overlap(tmp_path: Path, folder: Path) -> None:
+    class Alternating(SeparateBackend):
+        supports_overlap = False
+
+    with pytest.raises(ConfigError, match="overlap=0: this backend cannot sample while it trains"):
+        train(small.config(folder, "overlap=1"), runs=tmp_path, open_backend=Alternating)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +123,13 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_does_not(tmp_path: Pa
     [
         ["update.lora_rank=2", "loss.kind=ppo"],
         ["loss.kl=0.1", "rule=broadcast", "update.schedule=cosine", "update.warmup_steps=1"],
-        ["rule=selfcest", "update.packed=false", "update.gradient_checkpointing=true", "eval.every=1", "eval.num_tasks=2"],
+        [
+            "rule=selfcest",
+            "update.packed=false",
+            "update.gradient_checkpointing=true",
+            "eval.every=1",
+            "eval.num_tasks=2",
+        ],
     ],
     ids=["lora", "kl", "padded"],
 )
@@ -98,7 +142,7 @@ def test_a_run_that_stopped_anywhere_goes_on_to_the_same_bits(tmp_path: Path, fo
             raise Stopped
 
     with pytest.raises(Stopped):
-        train(config, runs=tmp_path / "stopped", tell=stop)
+        train(config, runs=tmp_path / "stopped", on_step=stop)
     again = resume(tmp_path / "stopped" / "train")
     assert bits(again) == bits(whole)
     assert numbers(again) == numbers(whole)
@@ -130,10 +174,10 @@ def test_killed_at_ten_random_moments_it_ends_with_the_bits_of_a_run_that_was_no
     assert [tree.id for tree in ramet.read_trees(again)] == [tree.id for tree in ramet.read_trees(whole)]
 
 
-def test_a_finished_run_that_is_resumed_stays_as_it_is(tmp_path: Path, folder: Path) -> None:
-    run = train(small.config(folder), runs=tmp_path)
+def test_a_finished_run_that_is_resumed_stays_as_it_is(tmp_path: Path, folder: Path, backend: OpenBackend) -> None:
+    run = train(small.config(folder), runs=tmp_path, open_backend=backend)
     before, logged = bits(run), run.metrics()
-    assert bits(resume(run.path)) == before
+    assert bits(resume(run.path, open_backend=backend)) == before
     assert run.metrics() == logged
 
 
@@ -146,23 +190,25 @@ def test_half_a_line_of_metrics_is_dropped(tmp_path: Path, folder: Path) -> None
     assert run.metrics() == logged
 
 
-def test_a_run_that_stops_for_a_reason_keeps_what_it_learnt(tmp_path: Path, folder: Path) -> None:
+def test_a_run_that_stops_for_a_reason_keeps_what_it_learnt(tmp_path: Path, folder: Path, backend: OpenBackend) -> None:
     config = small.config(folder, "save_every=100")
     with pytest.raises(TrainError, match="sampler and learner disagree"):
-        train(replace(config, max_logprob_gap=1e-12), runs=tmp_path)
+        train(replace(config, max_logprob_gap=1e-12), runs=tmp_path, open_backend=backend)
     run = RunDir.open(tmp_path / "train")
     assert len(list(ramet.read_trees(run))) == 12 * (1 + len(run.metrics()))
 
 
-def test_an_interrupted_run_is_saved_where_it_was(tmp_path: Path, folder: Path) -> None:
+def test_an_interrupted_run_is_saved_where_it_was(tmp_path: Path, folder: Path, backend: OpenBackend) -> None:
     def interrupt(record: dict[str, Any]) -> None:
         if record["step"] == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
     config = small.config(folder, "save_every=100")
     with pytest.raises(KeyboardInterrupt):
-        train(config, runs=tmp_path, tell=interrupt)
-    assert bits(resume(tmp_path / "train")) == bits(train(config, runs=tmp_path / "whole"))
+        train(config, runs=tmp_path, on_step=interrupt, open_backend=backend)
+    assert bits(resume(tmp_path / "train", open_backend=backend)) == bits(
+        train(config, runs=tmp_path / "whole", open_backend=backend)
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +234,9 @@ def test_what_cannot_begin_is_told_before_anything_is_written(
 
 
 def test_a_rule_without_a_baseline_takes_a_group_of_one(tmp_path: Path, folder: Path) -> None:
-    run = train(small.config(folder, "group_size=1", "steps=1", "tasks_per_step=8", "credit.baseline=none"), runs=tmp_path)
+    run = train(
+        small.config(folder, "group_size=1", "steps=1", "tasks_per_step=8", "credit.baseline=none"), runs=tmp_path
+    )
     assert run.metrics()[0]["groups"] == 8
 
 
@@ -198,18 +246,26 @@ def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
 
 
 def test_a_run_with_a_supervised_start_begins_where_that_ended_and_goes_on_from_anywhere(
-    tmp_path: Path, folder: Path
+    tmp_path: Path, folder: Path, backend: OpenBackend
 ) -> None:
-    warm = {"steps": 3, "trees_per_step": 2, "save_every": 1, "update": {"learning_rate": 0.01}, "budget": {"tokens": 900, "turns": 9}}
+    warm = {
+        "steps": 3,
+        "trees_per_step": 2,
+        "save_every": 1,
+        "update": {"learning_rate": 0.01},
+        "budget": {"tokens": 900, "turns": 9},
+    }
     config = small.config(folder, warm=warm | {"taskset": {"operators": 2}})
     told: list[dict[str, Any]] = []
-    whole = train(config, runs=tmp_path / "whole", tell=told.append)
+    whole = train(config, runs=tmp_path / "whole", on_step=told.append, open_backend=backend)
     assert [(record.get("part"), record["step"]) for record in told] == [("warm", step) for step in range(3)] + [
         (None, step) for step in range(4)
     ]
     assert told[0]["loss"] > told[2]["loss"]
     assert RunDir.open(whole.path / "warm").kind == "warmstart"
-    plain = train(small.config(whole.path / "warm"), runs=tmp_path / "plain")  # a run stands for its last checkpoint
+    plain = train(
+        small.config(whole.path / "warm"), runs=tmp_path / "plain", open_backend=backend
+    )  # a run stands for its last checkpoint
     assert bits(plain) == bits(whole)
     for last in (0, 1, 3, 5):
         stops = iter(range(last + 1))
@@ -219,16 +275,18 @@ def test_a_run_with_a_supervised_start_begins_where_that_ended_and_goes_on_from_
                 raise Stopped
 
         with pytest.raises(Stopped):
-            train(config, runs=tmp_path / str(last), tell=stop)
-        again = resume(tmp_path / str(last) / "train")
+            train(config, runs=tmp_path / str(last), on_step=stop, open_backend=backend)
+        again = resume(tmp_path / str(last) / "train", open_backend=backend)
         assert bits(again) == bits(whole)
         assert numbers(again) == numbers(whole)
 
 
-def test_a_run_that_has_no_time_left_stops_saved_after_its_step(tmp_path: Path, folder: Path) -> None:
+def test_a_run_that_has_no_time_left_stops_saved_after_its_step(
+    tmp_path: Path, folder: Path, backend: OpenBackend
+) -> None:
     config = small.config(folder, "save_every=100")
-    run = train(replace(config, minutes=1e-9), runs=tmp_path)
+    run = train(replace(config, minutes=1e-9), runs=tmp_path, open_backend=backend)
     assert len(run.metrics()) == 1
     for _ in range(3):
-        resume(run.path)  # as long again, each time
-    assert bits(run) == bits(train(config, runs=tmp_path / "whole"))
+        resume(run.path, open_backend=backend)  # as long again, each time
+    assert bits(run) == bits(train(config, runs=tmp_path / "whole", open_backend=backend))

@@ -16,7 +16,8 @@ from ramet.budget import Budget
 from ramet.errors import EngineError, TrainError
 from ramet.store import RunDir
 from ramet.train.loop import resume, train
-from ramet.train.prefetch import ages, collecting
+from ramet.train.metrics import tree_ages
+from ramet.train.prefetch import prefetching
 from ramet.types import Node, Piece, Task, Tree
 from tests.conftest import in_virtual_time
 from tests.train import small
@@ -50,11 +51,11 @@ def test_pitfall_13_no_tree_begins_earlier_than_its_age_allows_and_none_is_dropp
 
     async def work() -> None:
         nonlocal version
-        async with collecting(collect, range(6), ahead=ahead) as trees_of:
+        async with prefetching(collect, range(6), ahead=ahead) as trees_of:
             for step in range(6):
                 found = await trees_of(step)
                 order.append(found[0].id)
-                oldest.extend(ages(found, version))
+                oldest.extend(tree_ages(found, version))
                 await anyio.sleep(learns[step])
                 version += 1
 
@@ -72,7 +73,7 @@ def test_while_one_step_is_learnt_the_next_is_collected() -> None:
 
     async def work(ahead: int) -> float:
         began = anyio.current_time()
-        async with collecting(collect, range(5), ahead=ahead) as trees_of:
+        async with prefetching(collect, range(5), ahead=ahead) as trees_of:
             for step in range(5):
                 await trees_of(step)
                 await anyio.sleep(2)
@@ -98,7 +99,7 @@ def test_what_goes_wrong_is_told_as_itself_and_nothing_goes_on_behind(fails: str
         return [tree(step, 0)]
 
     async def work() -> None:
-        async with collecting(collect, range(9), ahead=3) as trees_of:
+        async with prefetching(collect, range(9), ahead=3) as trees_of:
             for step in range(9):
                 await trees_of(step)
                 if step == 1 and fails == "learning":
@@ -111,7 +112,7 @@ def test_what_goes_wrong_is_told_as_itself_and_nothing_goes_on_behind(fails: str
 
 
 def test_the_age_of_a_tree_is_that_of_its_oldest_token() -> None:
-    assert ages([tree(0, 5, 3, 4), tree(1, 5), tree(2)], 5) == [2, 0, 0]
+    assert tree_ages([tree(0, 5, 3, 4), tree(1, 5), tree(2)], 5) == [2, 0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +125,10 @@ def test_a_run_that_collects_ahead_is_whole_bounded_and_goes_on_after_it_stopped
 
     def stop(record: dict[str, Any]) -> None:
         if record["step"] == 3:
-            raise TrainError("somebody has had enough")
+            raise TrainError("stopped here")
 
-    with pytest.raises(TrainError, match="somebody has had enough"):
-        train(config, runs=tmp_path, tell=stop)
+    with pytest.raises(TrainError, match="stopped here"):
+        train(config, runs=tmp_path, on_step=stop)
     run = RunDir.open(tmp_path / "train")
     assert [record["step"] for record in run.metrics()] == [0, 1, 2, 3]
     resume(run.path)

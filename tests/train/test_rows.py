@@ -8,7 +8,7 @@ import pytest
 
 import ramet
 from ramet.errors import TrainError
-from ramet.train.rows import Row, rows_of
+from ramet.train.rows import Row, tree_rows
 from ramet.types import Node, Piece, Task, Tree
 from tests.conftest import in_virtual_time
 from tests.train.tiny import row
@@ -48,7 +48,7 @@ def said(*ids: int, version: int = 0, logprobs: tuple[float, ...] | None = None)
 
 def test_a_node_s_pieces_become_one_row() -> None:
     tree = tree_of(given(1, 2), said(3, 4, version=7, logprobs=(-0.1, -0.2)), given(5), said(6, version=8))
-    (only,) = rows_of(tree, {0: (0.5, 2.0)})
+    (only,) = tree_rows(tree, {0: (0.5, 2.0)})
     assert only == Row(
         token_ids=(1, 2, 3, 4, 5, 6),
         mask=(False, False, True, True, False, True),
@@ -64,26 +64,26 @@ def test_a_node_s_pieces_become_one_row() -> None:
 
 
 def test_nodes_that_said_nothing_have_no_row() -> None:
-    assert rows_of(tree_of(given(1, 2)), {}) == []
+    assert tree_rows(tree_of(given(1, 2)), {}) == []
 
 
 def test_a_tree_of_a_text_only_engine_is_refused_with_the_reason() -> None:
     tree, _ = play(token_ids=False)
     with pytest.raises(TrainError, match=r"node 0: no token ids were recorded.*can run, but not train"):
-        rows_of(tree, {node.index: (1.0, 1.0) for node in tree.nodes})
+        tree_rows(tree, {node.index: (1.0, 1.0) for node in tree.nodes})
 
 
 def test_a_node_without_credit_is_refused_not_dropped() -> None:
     tree, _ = play()
     with pytest.raises(TrainError, match=r"nodes \[2\] sampled tokens but got no credit"):
-        rows_of(tree, {0: (1.0, 1.0), 1: (1.0, 1.0)})
+        tree_rows(tree, {0: (1.0, 1.0), 1: (1.0, 1.0)})
 
 
 def test_log_probs_are_all_there_or_none() -> None:
-    (without,) = rows_of(tree_of(given(1), said(2, logprobs=())), {0: (1.0, 1.0)})
+    (without,) = tree_rows(tree_of(given(1), said(2, logprobs=())), {0: (1.0, 1.0)})
     assert without.logprobs is None
     with pytest.raises(TrainError, match="1 sampled tokens, 0 log-probs"):
-        rows_of(tree_of(given(1), said(2), given(3), said(4, logprobs=())), {0: (1.0, 1.0)})
+        tree_rows(tree_of(given(1), said(2), given(3), said(4, logprobs=())), {0: (1.0, 1.0)})
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
@@ -97,7 +97,7 @@ def test_numbers_that_are_not_finite_are_refused_where_they_come_in(number: floa
 
 
 def test_a_first_token_cannot_be_trained() -> None:
-    with pytest.raises(TrainError, match="nothing comes before it"):
+    with pytest.raises(TrainError, match="nothing precedes it"):
         row(1, 2, trained=2)
 
 
@@ -108,7 +108,7 @@ def test_lengths_must_match() -> None:
 
 def test_pitfalls_1_and_2_rows_are_the_very_ids_that_went_in_and_came_out() -> None:
     tree, engine = play()
-    rows = {f"{row.tree_id}/{row.node}": row for row in rows_of(tree, dict.fromkeys(range(3), (1.0, 1.0)))}
+    rows = {f"{row.tree_id}/{row.node}": row for row in tree_rows(tree, dict.fromkeys(range(3), (1.0, 1.0)))}
     for prompt in engine.prompts:
         assert prompt.ids is not None
         assert rows[prompt.node_id].token_ids[: len(prompt.ids)] == tuple(prompt.ids)
@@ -116,7 +116,7 @@ def test_pitfalls_1_and_2_rows_are_the_very_ids_that_went_in_and_came_out() -> N
 
 def test_pitfall_3_parallel_children_are_told_apart_by_node_not_by_order_or_prefix() -> None:
     tree, engine = play()
-    rows = rows_of(tree, {0: (0.0, 1.0), 1: (0.1, 1.0), 2: (0.2, 1.0)})
+    rows = tree_rows(tree, {0: (0.0, 1.0), 1: (0.1, 1.0), 2: (0.2, 1.0)})
     assert [row.advantage for row in rows] == [0.0, 0.1, 0.2]
     for child in rows[1:]:
         words = engine.tokenizer.decode([child.token_ids[at] for at in child.trained])
@@ -125,16 +125,16 @@ def test_pitfall_3_parallel_children_are_told_apart_by_node_not_by_order_or_pref
 
 def test_pitfall_9_the_group_is_data_on_the_row() -> None:
     tree = tree_of(given(1), said(2))
-    assert rows_of(tree, {0: (1.0, 1.0)})[0].group == "sum-7"
-    assert rows_of(tree, {0: (1.0, 1.0)}, group="sum-7/roots")[0].group == "sum-7/roots"
+    assert tree_rows(tree, {0: (1.0, 1.0)})[0].group == "sum-7"
+    assert tree_rows(tree, {0: (1.0, 1.0)}, group="sum-7/roots")[0].group == "sum-7/roots"
 
 
 def test_pitfall_13_a_row_knows_every_version_that_sampled_it() -> None:
     tree = tree_of(given(1), said(2, version=5), given(3), said(4, version=3), given(5), said(6, version=5))
-    assert rows_of(tree, {0: (1.0, 1.0)})[0].versions == (3, 5)
+    assert tree_rows(tree, {0: (1.0, 1.0)})[0].versions == (3, 5)
 
 
 def test_pitfall_17_every_sampled_token_of_a_tree_is_trained_exactly_once() -> None:
     tree, engine = play()
-    rows = rows_of(tree, dict.fromkeys(range(3), (1.0, 1.0)))
+    rows = tree_rows(tree, dict.fromkeys(range(3), (1.0, 1.0)))
     assert sum(row.num_trained for row in rows) == engine.generated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,20 +15,23 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from ramet.agent.dialects.tools import ToolsDialect
+from ramet.agent.options import TreeOptions
 from ramet.bench.learner import make_rows
-from ramet.credit import RULES, Rule, group_trees, load
+from ramet.credit import RULES, Rule, group_trees, load_rule
 from ramet.errors import TrainError
 from ramet.interfaces import Host, Outcome, Request, Result
 from ramet.tasks.arithmetic import Arithmetic
-from ramet.train.collect import attempts_of, collect
-from ramet.train.local.backend import Held, hold
-from ramet.train.local.forward import score
-from ramet.train.local.learner import make_learner, state_of
-from ramet.train.local.losses import Loss
+from ramet.train.collect import collect, step_attempts
+from ramet.train.local.backend import LocalBackend, open_backend
+from ramet.train.local.forward import row_logprobs
+from ramet.train.local.gradients import forward_backward
+from ramet.train.local.learner import make_learner, state_dict
 from ramet.train.local.policy import prepare
-from ramet.train.rows import rows_of
-from ramet.train.settings import SamplerConfig, UpdateConfig
-from ramet.train.step import differentiate, facts_of, learn
+from ramet.train.loss import Loss
+from ramet.train.metrics import tree_metrics
+from ramet.train.rows import tree_rows
+from ramet.train.settings import SamplerConfig, TrainConfig, UpdateConfig
+from ramet.train.step import credited_rows, update
 from ramet.types import Tree, Verdict
 from tests.train import small
 
@@ -61,28 +65,44 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def held(folder: Path) -> Iterator[Held]:
-    made = hold(str(folder), UpdateConfig(learning_rate=0.01), SamplerConfig(device="cpu", cache_tokens=16384), seed=0)
-    with made.engine:
+def backend(folder: Path) -> Iterator[LocalBackend]:
+    with closing(opened(folder)) as made:
         yield made
 
 
-def trees_of(held: Held, folder: Path, *, temperature: float = 1.0, step: int = 0) -> list[Tree]:
+def opened(folder: Path, **update: Any) -> LocalBackend:
+    sampler = SamplerConfig(device="cpu", cache_tokens=16384)
+    known = {"learning_rate": 0.01} | update
+    return open_backend(TrainConfig(model=str(folder), update=UpdateConfig(**known), sampler=sampler))
+
+
+def trees_of(backend: LocalBackend, folder: Path, *, temperature: float = 1.0, step: int = 0) -> list[Tree]:
     given = small.config(
         folder, budget={"tokens": 90, "nodes": 3, "depth": 1, "turns": 2, "node_tokens": 30, "reserve": 4}
     )
-    attempts = attempts_of(TASKS, "train", given, step=step)
-    play = partial(collect, dialect=Splitting(), engine=held.engine, temperature=temperature)
-    return anyio.run(partial(play, TASKS, attempts))
+    attempts = step_attempts(TASKS, "train", given, step=step)
+    options = TreeOptions(engine=backend.engine, dialect=Splitting(), temperature=temperature)
+    return anyio.run(partial(collect, TASKS, attempts, options))
 
 
-def updated(held: Held, trees: Sequence[Tree], rule: Rule | None = None, **more: Any) -> dict[str, Any]:
-    known = {"loss": Loss(), "rate": 0.01, "tokens": 4096, "temperature": 1.0, "gap": 0.1} | more
-    return learn(trees, rule=rule or load("rao"), learner=held.learner, engine=held.engine, **known)
+def updated(backend: LocalBackend, trees: Sequence[Tree], rule: Rule | None = None, **more: Any) -> dict[str, Any]:
+    """One step of the training loop: credit, update, publish."""
+    known = {"loss": Loss(), "learning_rate": 0.01, "temperature": 1.0, "max_logprob_gap": 0.1} | more
+
+    async def work() -> dict[str, Any]:
+        version = backend.version + 1
+        lesson = credited_rows(trees, rule or load_rule("rao"))
+        metrics = tree_metrics(trees) | lesson.metrics
+        if lesson.rows:
+            metrics |= await update(backend, lesson.rows, **known)
+        await backend.publish(version)
+        return metrics
+
+    return anyio.run(work)
 
 
-def weights(held: Held) -> dict[str, torch.Tensor]:
-    return state_of(held.learner)
+def weights(backend: LocalBackend) -> dict[str, torch.Tensor]:
+    return state_dict(backend.learner)
 
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
@@ -92,58 +112,55 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_ratios_of_a_whole_batch_are_one_at_the_version_that_sampled_it(
-    held: Held, folder: Path, rule: str, temperature: float
+    backend: LocalBackend, folder: Path, rule: str, temperature: float
 ) -> None:
-    updated(held, trees_of(held, folder))  # weights that were trained, and a cache that was renewed
-    trees = trees_of(held, folder, temperature=temperature, step=1)
+    updated(backend, trees_of(backend, folder))  # weights that were trained, and a cache that was renewed
+    trees = trees_of(backend, folder, temperature=temperature, step=1)
     assert {node.depth for tree in trees for node in tree.nodes} == {0, 1}
-    credits = load(rule).credit(group_trees(trees))
-    rows = [row for tree in trees for row in rows_of(tree, credits.of(tree))]
+    credits = load_rule(rule).credit(group_trees(trees))
+    rows = [row for tree in trees for row in tree_rows(tree, credits.of(tree))]
     assert {row.versions for row in rows} == {(1,)}
     sampled = [value for row in rows for at, value in enumerate(row.logprobs or ()) if row.mask[at]]
     with torch.no_grad():
-        now = score(held.learner.policy, rows, temperature=temperature).logprobs
+        now = row_logprobs(backend.learner.policy, rows, temperature=temperature).logprobs
     assert float(((now - torch.tensor(sampled)).exp() - 1).abs().max()) < 1e-4
-    facts = updated(held, trees, load(rule), temperature=temperature)
-    assert facts["gap"] < 1e-5
-    assert facts["clipped"] == 0
+    facts = updated(backend, trees, load_rule(rule), temperature=temperature)
+    assert facts["logprob_gap"] < 1e-5
+    assert facts["clip_fraction"] == 0
     assert facts["num_trained"] == len(sampled)
-    assert held.engine.policy_version == 2
+    assert backend.engine.policy_version == 2
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_with_lora_the_engine_samples_from_what_the_learner_scores(folder: Path, checkpointing: bool) -> None:
     """Pitfalls 4 and 5: matrices beside the model's own change in place; no name or cache of theirs can be stale."""
-    update = UpdateConfig(learning_rate=0.05, lora_rank=2, lora_alpha=64.0, gradient_checkpointing=checkpointing)
-    made = hold(str(folder), update, SamplerConfig(device="cpu", cache_tokens=16384), seed=0)
-    with made.engine:
+    given = {"lora_rank": 2, "lora_alpha": 64.0, "gradient_checkpointing": checkpointing}
+    with closing(opened(folder, **given)) as made:
         own = {name: one.clone() for name, one in made.learner.policy.core.named_parameters() if "lora" not in name}
         for step in range(3):
             trees = trees_of(made, folder, step=step)
-            facts = updated(made, trees, rate=0.05)
-            assert facts["gap"] < 1e-5
-            assert facts["norm"] > 0
-        adapted = [row for tree in trees for row in rows_of(tree, dict.fromkeys(range(9), (1.0, 1.0)))]
+            facts = updated(made, trees, learning_rate=0.05)
+            assert facts["logprob_gap"] < 1e-5
+            assert facts["grad_norm"] > 0
+        adapted = [row for tree in trees for row in tree_rows(tree, dict.fromkeys(range(9), (1.0, 1.0)))]
         with torch.no_grad(), made.learner.policy.model.disable_adapter():
-            plain = score(made.learner.policy, adapted).logprobs
+            plain = row_logprobs(made.learner.policy, adapted).logprobs
         with torch.no_grad():
-            now = score(made.learner.policy, adapted).logprobs
+            now = row_logprobs(made.learner.policy, adapted).logprobs
         assert float((now - plain).abs().max()) > 0.01  # they do something by now
         known = dict(made.learner.policy.core.named_parameters())
         assert all(torch.equal(known[name], one) for name, one in own.items())
 
 
 def test_layers_are_computed_again_beside_an_engine_that_has_put_the_model_to_rest(folder: Path) -> None:
-    update = UpdateConfig(learning_rate=0.01, gradient_checkpointing=True)
-    made = hold(str(folder), update, SamplerConfig(device="cpu", cache_tokens=16384), seed=0)
     calls: list[int] = []
-    with made.engine:
+    with closing(opened(folder, gradient_checkpointing=True)) as made:
         trees = trees_of(made, folder)
         for layer in made.learner.policy.decoder.layers:
             layer.mlp.register_forward_pre_hook(lambda *_: calls.append(1))
         facts = updated(made, trees)
-    assert len(calls) == 2 * 2 * facts["num_batches"]  # two layers, forward and again for the gradient
-    assert not any(module.training for module in made.learner.policy.model.modules())
+        assert len(calls) == 2 * 2 * facts["num_batches"]  # two layers, forward and again for the gradient
+        assert not any(module.training for module in made.learner.policy.model.modules())
 
 
 def test_gradients_of_many_micro_batches_in_bfloat16_are_as_good_as_those_of_one(folder: Path) -> None:
@@ -153,7 +170,8 @@ def test_gradients_of_many_micro_batches_in_bfloat16_are_as_good_as_those_of_one
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).to(dtype)
         learner = make_learner(prepare(model), UpdateConfig())
         rows = make_rows(prompt=8, answer=8, group=2, num_groups=120, vocabulary=500)
-        stats = differentiate(learner, rows, loss=Loss(kind="plain", aggregation="token"), tokens=tokens)
+        loss = Loss(kind="plain", aggregation="token")
+        stats = forward_backward(learner.policy, rows, loss=loss, micro_batch_tokens=tokens)
         found = torch.cat([one.grad.flatten() for one in learner.masters if one.grad is not None])
         assert found.dtype == torch.float32
         return found, stats.num_batches
@@ -166,34 +184,37 @@ def test_gradients_of_many_micro_batches_in_bfloat16_are_as_good_as_those_of_one
     assert (many - true).norm() < 0.03 * true.norm()
 
 
-def test_pitfall_16_one_step_is_one_step_of_the_optimiser_however_many_rows_it_has(held: Held, folder: Path) -> None:
+def test_pitfall_16_one_step_is_one_step_of_the_optimiser_however_many_rows_it_has(
+    backend: LocalBackend, folder: Path
+) -> None:
     for number, (trees, tokens) in enumerate([(12, 4096), (6, 600)], start=1):
-        facts = updated(held, trees_of(held, folder, step=number)[:trees], tokens=tokens)
-        assert held.learner.done == held.engine.policy_version == number
-        assert {int(state["step"]) for state in held.learner.adam.state.values()} == {number}
+        backend.micro_batch_tokens = tokens
+        facts = updated(backend, trees_of(backend, folder, step=number)[:trees])
+        assert backend.version == backend.engine.policy_version == number
+        assert {int(state["step"]) for state in backend.learner.adam.state.values()} == {number}
         assert facts["num_batches"] >= number
 
 
-def test_an_update_changes_weights_the_engine_samples_from(held: Held, folder: Path) -> None:
+def test_an_update_changes_weights_the_engine_samples_from(backend: LocalBackend, folder: Path) -> None:
     def said(trees: list[Tree]) -> list[tuple[float, ...]]:
         return [piece.logprobs for tree in trees for node in tree.nodes for piece in node.pieces if piece.sampled]
 
-    before, trees = weights(held), trees_of(held, folder)
-    with held.engine.updating(version=0):
+    before, trees = weights(backend), trees_of(backend, folder)
+    with backend.engine.updating(version=0):
         pass
-    assert said(trees_of(held, folder)) == said(trees)
-    assert updated(held, trees)["norm"] > 0
-    assert not same(before, weights(held))
-    assert said(trees_of(held, folder)) != said(trees)
+    assert said(trees_of(backend, folder)) == said(trees)
+    assert updated(backend, trees)["grad_norm"] > 0
+    assert not same(before, weights(backend))
+    assert said(trees_of(backend, folder)) != said(trees)
 
 
-def test_facts_say_what_the_trees_were_like(held: Held, folder: Path) -> None:
-    trees = trees_of(held, folder)
+def test_facts_say_what_the_trees_were_like(backend: LocalBackend, folder: Path) -> None:
+    trees = trees_of(backend, folder)
     for place, tree in enumerate(trees):
         tree.root.verdict = Verdict(score=float(place % 4 == 0), how="exact")
         for node in tree.nodes[1:]:
             node.verdict = Verdict(score=1.0, how="exact")
-    facts = updated(held, trees)
+    facts = updated(backend, trees)
     assert (facts["trees"], facts["groups"], facts["flat"]) == (12, 2, 0)
     assert (facts["success"], facts["score"], facts["success_by_depth"]) == (0.25, 0.25, [0.25, 1.0])
     assert (facts["delegated"], facts["nodes"]) == (1.0, 3.0)
@@ -202,69 +223,71 @@ def test_facts_say_what_the_trees_were_like(held: Held, folder: Path) -> None:
     assert 0 < facts["entropy"] < math.log(900)
 
 
-def test_a_node_without_a_verdict_counts_neither_for_nor_against_anybody(held: Held, folder: Path) -> None:
+def test_a_node_without_a_verdict_counts_neither_for_nor_against_anybody(backend: LocalBackend, folder: Path) -> None:
     """Trees that are shown may come from elsewhere; those that are played have a verdict on every node."""
-    trees = trees_of(held, folder)
+    trees = trees_of(backend, folder)
     assert all(node.verdict is not None for tree in trees for node in tree.nodes)
     for place, tree in enumerate(trees):
         tree.root.verdict = Verdict(score=1.0, how="exact") if place < 3 else None
         for node in tree.nodes[1:]:
             node.verdict = None
-    facts = facts_of(trees)
+    facts = tree_metrics(trees)
     assert (facts["score"], facts["success"], facts["success_by_depth"]) == (1.0, 1.0, [1.0, None])
 
 
-def test_entropy_is_that_of_the_distribution_and_not_of_what_was_drawn(held: Held, folder: Path) -> None:
+def test_entropy_is_that_of_the_distribution_and_not_of_what_was_drawn(backend: LocalBackend, folder: Path) -> None:
     """Every token equally likely: the logarithm of their number, whatever was sampled."""
-    trees = trees_of(held, folder)
-    with torch.no_grad(), held.engine.updating(version=0):
-        held.learner.policy.core.get_output_embeddings().weight.zero_()
-    vocabulary = held.learner.policy.core.config.vocab_size
-    assert updated(held, trees, gap=100.0)["entropy"] == pytest.approx(math.log(vocabulary), abs=1e-5)
+    trees = trees_of(backend, folder)
+    with torch.no_grad(), backend.engine.updating(version=0):
+        backend.learner.policy.core.get_output_embeddings().weight.zero_()
+    vocabulary = backend.learner.policy.core.config.vocab_size
+    assert updated(backend, trees, max_logprob_gap=100.0)["entropy"] == pytest.approx(math.log(vocabulary), abs=1e-5)
 
 
-def test_a_batch_without_signal_says_so_and_changes_nothing(held: Held, folder: Path) -> None:
-    trees = trees_of(held, folder)
+def test_a_batch_without_signal_says_so_and_changes_nothing(backend: LocalBackend, folder: Path) -> None:
+    trees = trees_of(backend, folder)
     for tree in trees:
         for node in tree.nodes:
             node.verdict = Verdict(score=1.0, how="exact")
-    before = weights(held)
-    facts = updated(held, trees)
+    before = weights(backend)
+    facts = updated(backend, trees)
     assert facts["note"] == "no signal: all trees of each group earned the same"
     assert (facts["flat"], facts["groups"]) == (2, 2)
-    assert same(before, weights(held))
+    assert same(before, weights(backend))
 
 
-def test_a_gap_beyond_its_bound_stops_before_anything_has_changed(held: Held, folder: Path) -> None:
-    trees = trees_of(held, folder, temperature=0.5)
-    before = weights(held)
+def test_a_gap_beyond_its_bound_stops_before_anything_has_changed(backend: LocalBackend, folder: Path) -> None:
+    trees = trees_of(backend, folder, temperature=0.5)
+    before = weights(backend)
     # Pitfall 7: what samples and what learns are the same weights, and a run in which they drift apart does not go on.
     with pytest.raises(
-        TrainError, match=r"sampler and learner disagree: .* where gap allows 0\.1\. Nothing was changed"
+        TrainError, match=r"sampler and learner disagree: .* where max_logprob_gap allows 0\.1\. Nothing was changed"
     ):
-        updated(held, trees)  # as if they had been sampled at temperature 1
-    assert same(before, weights(held))
-    assert all(parameter.grad is None for parameter in held.learner.policy.trained)
+        updated(backend, trees)  # as if they had been sampled at temperature 1
+    assert same(before, weights(backend))
+    assert all(parameter.grad is None for parameter in backend.learner.policy.trained)
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf])
-def test_a_reward_that_is_not_finite_names_its_node_and_changes_nothing(held: Held, folder: Path, score: float) -> None:
-    trees = trees_of(held, folder)
+def test_a_reward_that_is_not_finite_names_its_node_and_changes_nothing(
+    backend: LocalBackend, folder: Path, score: float
+) -> None:
+    trees = trees_of(backend, folder)
     trees[3].nodes[1].verdict = Verdict(score=score, how="exact")
-    before = weights(held)
-    with pytest.raises(TrainError, match=f"tree 000000-000-003, node 1: its score is {score}"):
-        updated(held, trees)
-    assert same(before, weights(held))
+    before = weights(backend)
+    with pytest.raises(TrainError, match=f"tree 000000-000-003, node 1: score is {score}"):
+        updated(backend, trees)
+    assert same(before, weights(backend))
 
 
-def test_a_group_of_one_is_refused(held: Held, folder: Path) -> None:
+def test_a_group_of_one_is_refused(backend: LocalBackend, folder: Path) -> None:
     with pytest.raises(TrainError, match=r"1 tree\(s\), where 2 or more are needed"):
-        updated(held, trees_of(held, folder)[:7])
+        updated(backend, trees_of(backend, folder)[:7])
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing(held: Held, folder: Path) -> None:
-    trees = trees_of(held, folder)
-    before = weights(held)
-    with pytest.raises(TrainError, match="nothing was changed"):
-        updated(held, trees, loss=Loss(aggregation="constant", divisor=1e-45))
-    assert same(before, weights(held))
+def test_a_gradient_that_is_not_finite_changes_nothing(backend: LocalBackend, folder: Path) -> None:
+    trees = trees_of(backend, folder)
+    before = weights(backend)
+    with pytest.raises(TrainError, match="Nothing was changed"):
+        updated(backend, trees, loss=Loss(aggregation="constant", divisor=1e-45))
+    assert same(before, weights(backend))

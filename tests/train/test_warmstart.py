@@ -10,20 +10,21 @@ import anyio
 import pytest
 
 import ramet
+from ramet.agent.options import TreeOptions
 from ramet.config import load
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError, TrainError
 from ramet.store import RunDir
+from ramet.store.checkpoints import latest
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.oracle import script
 from ramet.tasks.play import demonstrate, play
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
-from ramet.train.local.checkpoint import latest
 from ramet.train.loop import train
-from ramet.train.replay import replay, speaks
+from ramet.train.replay import replay, uses_tokens_of
 from ramet.train.settings import WarmConfig
-from ramet.train.warmstart import demonstrations, resume_warmstart, rows_to_copy, warmstart, worth_showing
+from ramet.train.warmstart import demonstrations, filter_by_score, resume_warmstart, rows_to_copy, warmstart
 from ramet.types import Tree
 from tests.train import small
 from tests.train.test_loop import Stopped, bits
@@ -54,7 +55,7 @@ def elsewhere(task: int, *, token_ids: bool = True, engine: ScriptedEngine | Non
     speaker = engine or ScriptedEngine(oracle, token_ids=token_ids)
 
     async def one() -> Tree:
-        return await play(TASKS, question, engine=speaker)
+        return await play(TASKS, question, TreeOptions(engine=speaker))
 
     return anyio.run(one)
 
@@ -74,7 +75,7 @@ def test_a_demonstration_is_in_the_model_s_own_tokens_and_ends_its_turns_as_the_
     assert len(tree.nodes) > 1
     assert tree.root.verdict is not None
     assert tree.root.verdict.score == 1
-    assert speaks(renderer, tree)
+    assert uses_tokens_of(renderer, tree)
     for node in tree.nodes:
         assert node.pieces[0].token_ids == renderer.open(*_opening(node.pieces[0].text)).token_ids
         said = [piece for piece in node.pieces if piece.sampled]
@@ -116,7 +117,7 @@ def test_the_model_learns_what_it_is_shown_and_training_can_begin_there(tmp_path
     assert losses[0] > 5
     assert losses[-1] < 0.6 * losses[0]
     assert {record["score"] for record in run.metrics()} == {1.0}
-    assert {record["gap"] for record in run.metrics()} == {None}
+    assert {record["logprob_gap"] for record in run.metrics()} == {None}
     newest = latest(run.path)
     assert newest is not None
     begun = train(small.config(newest, "steps=1"), runs=tmp_path)
@@ -131,7 +132,7 @@ def test_a_warm_start_that_stopped_goes_on_to_the_same_bits(tmp_path: Path, fold
             raise Stopped
 
     with pytest.raises(Stopped):
-        warmstart(config(folder), runs=tmp_path / "stopped", tell=stop)
+        warmstart(config(folder), runs=tmp_path / "stopped", on_step=stop)
     assert bits(resume_warmstart(tmp_path / "stopped" / "warmstart")) == bits(whole)
 
 
@@ -141,14 +142,14 @@ def test_a_warm_start_that_stopped_goes_on_to_the_same_bits(tmp_path: Path, fold
 @pytest.mark.parametrize("token_ids", [True, False], ids=["other ids", "text alone"])
 def test_a_tree_of_another_model_is_said_again_in_this_one_s_tokens(renderer: TokenRenderer, token_ids: bool) -> None:
     theirs = elsewhere(3, token_ids=token_ids)
-    assert not speaks(renderer, theirs)
+    assert not uses_tokens_of(renderer, theirs)
 
     async def again() -> Tree | None:
         return await replay(theirs, renderer=renderer, taskset=TASKS)
 
     ours = anyio.run(again)
     assert ours is not None
-    assert speaks(renderer, ours)
+    assert uses_tokens_of(renderer, ours)
     assert [node.answer for node in ours.nodes] == [node.answer for node in theirs.nodes]
     assert [node.verdict for node in ours.nodes] == [node.verdict for node in theirs.nodes]
     direct = shown(renderer, seed=3)
@@ -175,10 +176,10 @@ def test_trees_of_a_run_directory_are_learnt_from(tmp_path: Path, folder: Path) 
 def test_trees_that_did_not_score_are_not_shown(tmp_path: Path, folder: Path) -> None:
     wrong = elsewhere(3, engine=ScriptedEngine(lambda _: "Answer: none"))
     right = elsewhere(3)
-    assert worth_showing([wrong, right], least=1.0, where="here") == [right]
+    assert filter_by_score([wrong, right], least=1.0, source="here") == [right]
     theirs = RunDir.create(tmp_path, "theirs")
     theirs.write([wrong])
-    with pytest.raises(TrainError, match=r"none of the 1 trees of .* scored 1 or more: nothing to show"):
+    with pytest.raises(TrainError, match=r"none of the 1 trees of .* scored 1 or more: nothing to learn from"):
         warmstart(config(folder, f"run={theirs.path}"), runs=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 

@@ -1,4 +1,4 @@
-"""The types a parent can ask of a child: `int`, `"list[str]"`, `"dict[str, float] | None"`."""
+"""The types a parent can request from a child: `int`, `"list[str]"`, `"dict[str, float] | None"`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NAMES: dict[str, Any] = {
 
 
 def type_text(wanted: object) -> str:
-    """How a type is written: `int` and `"int"` are the same wish."""
+    """A type as text: `int` and `"int"` are the same."""
     return wanted if isinstance(wanted, str) else getattr(wanted, "__name__", None) or str(wanted)
 
 
 def parse_type(wanted: object) -> Any:
-    """The type somebody wrote. Read from its syntax, never evaluated.
+    """The type that a text names. The text is parsed, never evaluated.
 
     Example:
         parse_type("list[int]")  # list[int]
@@ -59,7 +59,7 @@ def _build(node: ast.expr) -> Any:
 
 
 def convert(value: object, wanted: object) -> Any:
-    """The value as the wanted type, or a fault that says what is wrong."""
+    """Convert a value to the wanted type, or raise `MalformedAction`."""
     try:
         return TypeAdapter(parse_type(wanted)).validate_python(value)
     except ValidationError as error:

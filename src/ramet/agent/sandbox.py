@@ -1,9 +1,9 @@
-"""Code cells in worker processes that are borrowed, never owned.
+"""Code cells in a shared pool of worker processes.
 
 Cells run in pydantic-monty: an interpreter with no file, network, environment or package access and with limits on
-time, memory and recursion. A node holds a worker only while its own code runs. When a cell waits for its children, or
-ends, the interpreter's state is taken out as bytes and the worker goes back to the pool; so a pool of one worker serves
-a tree of any depth, and a thousand waiting parents cost a thousand small byte strings.
+time, memory and recursion. A node holds a worker only while its code runs. When a cell waits for children, or ends,
+the interpreter's state is saved as bytes and the worker returns to the pool. So one worker serves a tree of any depth,
+and a thousand waiting parents cost a thousand small byte strings.
 
 Worker calls block, so they run in threads: the same code works under asyncio and trio.
 """
@@ -40,7 +40,7 @@ Snapshot = FunctionSnapshot | FutureSnapshot | NameLookupSnapshot | MontyComplet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCall:
-    """A call from inside a cell that is answered later."""
+    """A call from inside a cell whose result comes later, through `resume`."""
 
     id: int
     name: str
@@ -49,8 +49,8 @@ class HostCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """Where a cell stands after running: waiting (`parked`), finished with a value, failed, or simply at its end."""
+class CellState:
+    """A cell after running: parked at an await, finished with a value, failed, or run to its end."""
 
     parked: bytes | None = None
     pending: tuple[int, ...] = ()
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(slots=True)
 class Printed:
-    """What a cell printed, up to a limit; the rest is only counted."""
+    """A cell's output up to a limit; the rest is only counted."""
 
     limit: int
     parts: list[str] = field(default_factory=list[str])
@@ -76,8 +76,8 @@ class Printed:
 
     @property
     def text(self) -> str:
-        left_out = f"\n… ({self.total:,} characters in all)" if self.total > self.kept else ""
-        return "".join(self.parts) + left_out
+        cut_off = f"\n… ({self.total:,} characters in all)" if self.total > self.kept else ""
+        return "".join(self.parts) + cut_off
 
 
 class Sandbox:
@@ -86,7 +86,7 @@ class Sandbox:
     Example:
         async with Sandbox(workers=2) as sandbox:
             interpreter = sandbox.interpreter({}, output_bytes=4096)
-            step = await interpreter.start("print(1 + 1)")
+            state = await interpreter.start("print(1 + 1)")
     """
 
     def __init__(
@@ -115,58 +115,58 @@ class Sandbox:
         self,
         functions: Mapping[str, Callable[..., Any]],
         *,
-        later: frozenset[str] = frozenset(),
+        deferred: frozenset[str] = frozenset(),
         inputs: Mapping[str, Any] | None = None,
         output_bytes: int = 8192,
     ) -> Interpreter:
-        """A fresh interpreter. Functions in `later` are answered through `resume`; others are called at once.
+        """A new interpreter. Calls to `deferred` functions are answered through `resume`; others run at once.
 
-        A function called `finish` ends the cell with what it returns; it is called from another thread.
+        A function named `finish` ends the cell with its return value; it runs in another thread.
         """
-        return Interpreter(self, functions, later=later, inputs=dict(inputs or {}), output_bytes=output_bytes)
+        return Interpreter(self, functions, deferred=deferred, inputs=dict(inputs or {}), output_bytes=output_bytes)
 
 
 @dataclass(slots=True)
-class _Borrowed:
-    """The worker a thread holds, so that a cancelled node can end it."""
+class _Worker:
+    """The worker process that a thread is using, so that a cancelled node can kill it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     pid: int | None = None
 
-    def hold(self, pid: int | None) -> None:
+    def set(self, pid: int | None) -> None:
         with self.lock:
             self.pid = pid
 
     def kill(self) -> None:
-        with self.lock:  # a pid that was given back may already work for somebody else
+        with self.lock:  # a worker that was returned may already serve another node
             if self.pid is not None:
                 os.kill(self.pid, signal.SIGKILL)
                 self.pid = None
 
 
 class Interpreter:
-    """One node's interpreter: variables live from cell to cell, without a process of its own."""
+    """One node's interpreter: variables persist between cells, without a process of its own."""
 
     def __init__(
         self,
         sandbox: Sandbox,
         functions: Mapping[str, Callable[..., Any]],
         *,
-        later: frozenset[str],
+        deferred: frozenset[str],
         inputs: dict[str, Any],
         output_bytes: int,
     ) -> None:
         self.sandbox = sandbox
         self.functions = functions
-        self.later = later
+        self.deferred = deferred
         self.printed = Printed(output_bytes)
         self.calls: dict[int, HostCall] = {}
         self._output_bytes = output_bytes
         self._inputs = inputs
         self._state: bytes | None = None  # between cells
 
-    async def start(self, code: str) -> Step:
-        """Run a cell until it ends, fails, or waits for answers to `calls`."""
+    async def start(self, code: str) -> CellState:
+        """Run a cell until it ends, fails, or waits for the results of `calls`."""
         self.printed = Printed(self._output_bytes)
         self.calls = {}
 
@@ -176,11 +176,11 @@ class Interpreter:
             session.load_session(self._state)
             return session.feed_start(code, print_callback=self.printed)
 
-        return await self._borrow(begin)
+        return await self._use_worker(begin)
 
-    async def resume(self, parked: bytes, answers: Mapping[int, Any]) -> Step:
-        """Go on with a parked cell. An answer that is an exception is raised inside it."""
-        settled: dict[int, Any] = {
+    async def resume(self, parked: bytes, answers: Mapping[int, Any]) -> CellState:
+        """Continue a parked cell. An answer that is an exception is raised inside it."""
+        results: dict[int, Any] = {
             number: {"exception": answer} if isinstance(answer, Exception) else {"return_value": answer}
             for number, answer in answers.items()
         }
@@ -189,56 +189,56 @@ class Interpreter:
             snapshot = session.load_snapshot(parked, print_callback=self.printed)
             if not isinstance(snapshot, FutureSnapshot):
                 raise AssertionError(f"parked at {type(snapshot).__name__}")
-            return snapshot.resume(settled)
+            return snapshot.resume(results)
 
-        return await self._borrow(begin)
+        return await self._use_worker(begin)
 
-    async def _borrow(self, begin: Callable[[MontySession], Snapshot]) -> Step:
-        """Hold a worker while code runs. When the node is cancelled the worker is killed, so this ends at once."""
-        borrowed = _Borrowed()
+    async def _use_worker(self, begin: Callable[[MontySession], Snapshot]) -> CellState:
+        """Hold a worker while code runs. When the node is cancelled, the worker is killed, so this returns at once."""
+        worker = _Worker()
 
-        async def watch() -> None:
+        async def kill_on_cancel() -> None:
             try:
                 await anyio.sleep_forever()
             finally:
-                borrowed.kill()
+                worker.kill()
 
-        step = Step()
+        state = CellState()
         async with anyio.create_task_group() as group:
-            group.start_soon(watch)
-            step = await anyio.to_thread.run_sync(self._advance, begin, borrowed, limiter=self.sandbox.limiter)
+            group.start_soon(kill_on_cancel)
+            state = await anyio.to_thread.run_sync(self._advance, begin, worker, limiter=self.sandbox.limiter)
             group.cancel_scope.cancel()
-        return step
+        return state
 
-    def _advance(self, begin: Callable[[MontySession], Snapshot], borrowed: _Borrowed) -> Step:
+    def _advance(self, begin: Callable[[MontySession], Snapshot], worker: _Worker) -> CellState:
         try:
             with self.sandbox.pool.checkout(limits=self.sandbox.limits, os_policy={"sleep": "zero"}) as session:
-                borrowed.hold(session.worker_pid)
+                worker.set(session.worker_pid)
                 try:
                     return self._drive(session, begin(session))
                 except (MontyRuntimeError, MontySyntaxError) as error:
                     return self._failed(session, error)
                 finally:
-                    borrowed.hold(None)
+                    worker.set(None)
         except MontyCrashedError as error:
-            return Step(error=f"the cell's process died ({error}); variables of this cell are lost")
+            return CellState(error=f"the cell's process died ({error}); variables of this cell are lost")
         except MontyError as error:  # a value that cannot cross into the sandbox
-            return Step(error=str(error))
+            return CellState(error=str(error))
 
-    def _drive(self, session: MontySession, snapshot: Snapshot) -> Step:
-        """Answer what can be answered now; stop where the cell has to wait."""
+    def _drive(self, session: MontySession, snapshot: Snapshot) -> CellState:
+        """Answer calls that have a result now; stop where the cell has to wait."""
         while True:
             if isinstance(snapshot, MontyComplete):
                 self._state = session.dump()
-                return Step()
+                return CellState()
             if isinstance(snapshot, FutureSnapshot):
-                return Step(parked=snapshot.dump(), pending=tuple(snapshot.pending_call_ids))
+                return CellState(parked=snapshot.dump(), pending=tuple(snapshot.pending_call_ids))
             if isinstance(snapshot, NameLookupSnapshot):
-                known = self.functions.get(snapshot.variable_name) if snapshot.object_id is None else None
-                snapshot = snapshot.resume() if known is None else snapshot.resume(value=known)
+                function = self.functions.get(snapshot.variable_name) if snapshot.object_id is None else None
+                snapshot = snapshot.resume() if function is None else snapshot.resume(value=function)
             elif snapshot.is_os_function or snapshot.object_id is not None:
                 snapshot = snapshot.resume_not_handled()
-            elif snapshot.function_name in self.later:
+            elif snapshot.function_name in self.deferred:
                 call = HostCall(
                     id=snapshot.call_id, name=snapshot.function_name, args=snapshot.args, kwargs=snapshot.kwargs
                 )
@@ -249,33 +249,33 @@ class Interpreter:
                 if ended is not None:
                     return ended
 
-    def _answer(self, snapshot: FunctionSnapshot) -> tuple[Step | None, Snapshot]:
-        """Call a host function, on the event loop's own thread: worlds need no locks."""
+    def _answer(self, snapshot: FunctionSnapshot) -> tuple[CellState | None, Snapshot]:
+        """Call a host function on the event loop's thread, so that worlds need no locks."""
         function = self.functions.get(snapshot.function_name)
         if function is None:
             missing = NameError(f"name {snapshot.function_name!r} is not defined")
             return None, snapshot.resume({"exception": missing})
         args, kwargs = snapshot.args, snapshot.kwargs
         ends = snapshot.function_name == "finish"
-        # `finish` only looks at its value, which it can do in this thread.
+        # `finish` only checks its value, which is safe in this thread.
         value = _call(function, args, kwargs) if ends else anyio.from_thread.run_sync(_call, function, args, kwargs)
         if isinstance(value, Exception):
             return None, snapshot.resume({"exception": value})
         if ends:
-            return Step(finished=True, value=value), snapshot
+            return CellState(finished=True, value=value), snapshot
         return None, snapshot.resume({"return_value": value})
 
-    def _failed(self, session: MontySession, error: MontyRuntimeError | MontySyntaxError) -> Step:
+    def _failed(self, session: MontySession, error: MontyRuntimeError | MontySyntaxError) -> CellState:
         text = error.display()
-        # An interpreter stopped by its own limits may be torn: go on from before the cell.
+        # An interpreter stopped by its limits may be inconsistent: keep the state from before the cell.
         if isinstance(error.exception(), (TimeoutError, MemoryError)):
-            return Step(error=f"{text}\nvariables of this cell are lost")
+            return CellState(error=f"{text}\nvariables of this cell are lost")
         self._state = session.dump()
-        return Step(error=text)
+        return CellState(error=text)
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The function's value, or the exception the cell shall see."""
+    """The function's value, or the exception to raise in the cell."""
     from ramet.errors import ModelFault
 
     try:

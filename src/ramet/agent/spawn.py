@@ -1,6 +1,6 @@
 """Admission: every child of a call is granted or refused before any of them starts.
 
-A refusal is text the parent reads; it says what was wrong or which limit was reached. Nothing is dropped in silence.
+A refusal is text for the parent: it names the mistake or the limit. No request is dropped silently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """A child as asked for, checked and rendered, before anything is lent."""
+    """A valid request for a child, before anything is lent."""
 
     goal: str
     context: dict[str, str]
@@ -35,38 +35,38 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Admitted:
-    """A child with its loan in hand."""
+    """A child that has its loan and can start."""
 
     parent: NodeRun
-    run_: NodeRun
+    child: NodeRun
     missing: tuple[str, ...]
-    starts_at: int  # the parent's clock when it was admitted
+    critical_path: int  # the parent's, when the child was admitted
 
     async def run(self) -> Report:
-        child, parent = self.run_, self.parent
+        child, parent = self.child, self.parent
         try:
             await child.run()
         finally:
             child.ledger.repay()
-            parent.clock = max(parent.clock, self.starts_at + child.clock)
-        return report(child.node, missing=self.missing)
+            parent.critical_path = max(parent.critical_path, self.critical_path + child.critical_path)
+        return report_child(child.node, missing=self.missing)
 
 
-def report(node: Node, *, missing: tuple[str, ...] = ()) -> Report:
-    """What a parent learns of a child that has ended."""
+def report_child(node: Node, *, missing: tuple[str, ...] = ()) -> Report:
+    """What a parent gets from a child that has ended."""
     return Report(
         goal=node.goal, answer=node.answer, value=node.value, stop=node.stop, error=node.error, missing=missing
     )
 
 
-def admit(parent: NodeRun, requests: Sequence[Request], *, beside: int = 0) -> list[Child | Refusal]:
-    """Check all, then lend to all, then hand them back ready to start.
+def admit(parent: NodeRun, requests: Sequence[Request], *, awaited: int = 0) -> list[Child | Refusal]:
+    """Check all requests, then lend to all valid ones, and return them ready to start.
 
-    `beside` counts others whose answers are still awaited: each may be followed by another clone, whose share is kept.
+    `awaited` counts children still running: each may be followed by another clone, for which nodes are kept.
     """
     plans = _plans(parent, requests)
     wanted = [plan for plan in plans if isinstance(plan, Plan)]
-    budget = parent.tree.budget
+    budget = parent.tree_run.budget
     lendable = parent.ledger.tokens - budget.answer_tokens
     asked = [plan.tokens for plan in wanted]
     granted = iter(shares(lendable, asked, least=budget.smallest_grant, parent_share=budget.parent_share))
@@ -78,11 +78,11 @@ def admit(parent: NodeRun, requests: Sequence[Request], *, beside: int = 0) -> l
             plan = Refusal(goal=plan.goal, reason=_too_little(plan, lendable, budget.smallest_grant))
         decided.append(plan)
         tokens.append(grant)
-    children = _start_all(parent, decided, tokens, lendable, beside)
+    children = _lend_all(parent, decided, tokens, lendable, awaited)
     if parent.node.turns:
         turn = parent.node.turns[-1]
         turn.refusals += [child for child in children if isinstance(child, Refusal)]
-        turn.children += [child.run_.node.index for child in children if isinstance(child, Admitted)]
+        turn.children += [admitted.child.node.index for admitted in children if isinstance(admitted, Admitted)]
     return [*children]
 
 
@@ -93,8 +93,8 @@ def _too_little(plan: Plan, lendable: int, least: int) -> str:
 
 
 def _plans(parent: NodeRun, requests: Sequence[Request]) -> list[Plan | Refusal]:
-    """What is wrong with each request by itself, and which limits the batch runs into."""
-    budget, ledger = parent.tree.budget, parent.ledger
+    """Check each request by itself and against the limits of the batch."""
+    budget, ledger = parent.tree_run.budget, parent.ledger
     plans: list[Plan | Refusal] = []
     per_call: Counter[int] = Counter()
     nodes = ledger.nodes
@@ -125,10 +125,10 @@ def _plan(parent: NodeRun, request: Request) -> Plan:
         raise MalformedAction(f"tokens is a whole number from 1 up, not {cut(repr(tokens), 60)}")
     if request.returns is not None:
         parse_type(request.returns)
-    found, missing = look_up(parent.context, request.context)
+    texts, missing = look_up(parent.context, request.context)
     return Plan(
         goal=request.goal.strip(),
-        context=found,
+        context=texts,
         missing=missing,
         text=request.text,
         returns=request.returns,
@@ -137,33 +137,33 @@ def _plan(parent: NodeRun, request: Request) -> Plan:
 
 
 def look_up(context: Mapping[str, str], keys: Sequence[object]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Texts by key: exactly, then without regard to case and spaces. Keys that do not exist are named.
+    """Texts by key, exact or ignoring case and spaces, and the keys that do not exist.
 
     Example:
         look_up({"Ada Lovelace": "..."}, ["ada  lovelace", "Bob"])  # ({"Ada Lovelace": "..."}, ("Bob",))
     """
     loose = {_squeeze(key): key for key in context}
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     missing: list[str] = []
     for wanted in map(str, keys):
         key = wanted if wanted in context else loose.get(_squeeze(wanted))
         if key is None:
             missing.append(cut(wanted, 60))
         else:
-            found[key] = context[key]
-    return found, tuple(missing)
+            texts[key] = context[key]
+    return texts, tuple(missing)
 
 
 def _squeeze(key: str) -> str:
     return "".join(key.split()).casefold()
 
 
-def _start_all(
-    parent: NodeRun, decided: Sequence[Plan | Refusal], tokens: Sequence[int], lendable: int, beside: int
+def _lend_all(
+    parent: NodeRun, decided: Sequence[Plan | Refusal], tokens: Sequence[int], lendable: int, awaited: int
 ) -> list[Admitted | Refusal]:
-    """Lend to every plan that was granted tokens: nodes alike, money in proportion to tokens."""
+    """Lend to every plan that was granted tokens: equal nodes, money in proportion to tokens."""
     num = sum(isinstance(plan, Plan) for plan in decided)
-    spare = (parent.ledger.nodes - num) // (num + beside) if num else 0
+    spare = (parent.ledger.nodes - num) // (num + awaited) if num else 0
     money = _lendable_money(parent)
     children: list[Admitted | Refusal] = []
     for plan, grant in zip(decided, tokens, strict=True):
@@ -175,19 +175,19 @@ def _start_all(
 
 
 def _lendable_money(parent: NodeRun) -> int:
-    """What is left after the parent has kept enough to pay for its own answer."""
+    """What is left after the parent keeps enough to pay for its own answer."""
     if parent.ledger.money is None:
         return 0
-    prompt = parent.transcript.size + parent.tree.closing_size
-    kept = parent.tree.budget.prices.worst(prompt=prompt, generated=parent.limits.reserve)
+    prompt = parent.transcript.size + parent.tree_run.closing_size
+    kept = parent.tree_run.budget.prices.worst(prompt=prompt, generated=parent.limits.reserve)
     return max(0, parent.ledger.money - kept)
 
 
 def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -> Admitted | Refusal:
-    """Fill the child's window; one that cannot hold its own task is refused and costs nothing."""
-    tree = parent.tree
+    """Lend and fill the child's window. A child whose task does not fit is refused and costs nothing."""
+    tree_run = parent.tree_run
     node = Node(
-        index=len(tree.tree.nodes),
+        index=len(tree_run.tree.nodes),
         parent=parent.node.index,
         depth=parent.node.depth + 1,
         path=(*parent.node.path, parent.num_children),
@@ -195,7 +195,7 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
         grant=tokens,
     )
     loan = parent.ledger.lend(tokens=tokens, nodes=nodes, money=money)
-    child = parent.child(node, loan, context=plan.context, text=plan.text, returns=plan.returns)
+    child = parent.make_child(node, loan, context=plan.context, text=plan.text, returns=plan.returns)
     child.open(missing=plan.missing)
     reason = _does_not_fit(child)
     if reason is not None:
@@ -203,14 +203,14 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
         return Refusal(goal=cut(plan.goal, 200), reason=reason)
     parent.num_children += 1
     parent.loans.append((node, loan))
-    tree.tree.nodes.append(node)
-    if tree.watcher is not None:
-        tree.watcher.spawned(node)
-    return Admitted(parent=parent, run_=child, missing=plan.missing, starts_at=parent.clock)
+    tree_run.tree.nodes.append(node)
+    if tree_run.observer is not None:
+        tree_run.observer.spawned(node)
+    return Admitted(parent=parent, child=child, missing=plan.missing, critical_path=parent.critical_path)
 
 
 def _does_not_fit(child: NodeRun) -> str | None:
-    window, size = child.tree.budget.window, child.transcript.size
+    window, size = child.tree_run.budget.window, child.transcript.size
     needed = child.limits.smallest_window(size)
     if needed > window:
         return f"its goal and context need {needed:,} tokens, a window holds {window:,}: hand over less"

@@ -1,4 +1,4 @@
-"""What one node has been given and has said, append-only."""
+"""Everything a node was given and has sampled, append-only."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Transcript:
 
     @property
     def node_id(self) -> str:
-        """What engines know the node by."""
+        """The id that engines use for the node."""
         return f"{self._tree_id}/{self.node.index}"
 
     def open(self, system: str, user: str) -> None:
         """Begin with the system prompt and the goal."""
         self._messages += [Message("system", system), Message("user", user)]
-        self._give(self.renderer.open(system, user))
+        self._append_piece(self.renderer.open(system, user))
 
-    def reply(self, user: str) -> Piece:
-        """How a message would look if it came next. Changes nothing."""
+    def render(self, user: str) -> Piece:
+        """A message as it would be rendered next. Changes nothing."""
         return self.renderer.reply(user, after=self.node.pieces[-1])
 
-    def give(self, user: str, piece: Piece) -> None:
-        """Append a message, rendered before by `reply`."""
-        if self._messages[-1].role == "user":  # its turn was cut short: servers want roles to alternate
+    def append(self, user: str, piece: Piece) -> None:
+        """Append a message that `render` has rendered."""
+        if self._messages[-1].role == "user":  # the turn before was cancelled; servers need alternating roles
             self._messages.append(Message("assistant", "…"))
         self._messages.append(Message("user", user))
-        self._give(piece)
+        self._append_piece(piece)
 
-    def say(self, completion: Completion) -> str:
-        """Record what the node sampled; returns it as text."""
+    def record(self, completion: Completion) -> str:
+        """Append what the node sampled; return it as text."""
         if self.renderer.exact:
             if not completion.token_ids and completion.text:
                 raise EngineError("the engine was given token ids and returned none for its completion")
@@ -61,7 +61,7 @@ class Transcript:
             self.size += len(completion.token_ids)
         elif completion.prompt_tokens is None:
             self.size += completion.num_tokens
-        else:  # the server has counted: the upper bound gives way to the truth
+        else:  # the server's count replaces the upper bound
             self.size = completion.prompt_tokens + completion.num_tokens
         return text
 
@@ -77,7 +77,7 @@ class Transcript:
             closing=closing,
         )
 
-    def _give(self, piece: Piece) -> None:
+    def _append_piece(self, piece: Piece) -> None:
         self.node.pieces.append(piece)
         self._ids += piece.token_ids
         self.size += self.renderer.size(piece)

@@ -1,4 +1,4 @@
-"""A tree: one root, everything its nodes share, and the public `run`."""
+"""A tree: its root, what its nodes share, and the public `run`."""
 
 from __future__ import annotations
 
@@ -16,74 +16,53 @@ import sniffio
 
 from ramet.agent.dialects import make_dialect
 from ramet.agent.node import NodeRun
-from ramet.agent.wording import WHY, cut
+from ramet.agent.options import TreeOptions
+from ramet.agent.wording import CLOSING_REASON, cut
 from ramet.budget import Budget
 from ramet.errors import ConfigError, EngineError
-from ramet.interfaces import Caching, Dialect, Engine, HostFunction, Left, Watcher, World
+from ramet.interfaces import Caching, Dialect, Engine, NodeObserver, Remaining, TaskWorld, World
 from ramet.types import Completion, Meter, Node, Piece, Prompt, Stop, Task, Tree
 
-SMALLEST_SHARE = 0.001  # of a text: less of it says nothing
-
-
-class TaskWorld:
-    """A world with nothing in it but the task's texts."""
-
-    def __init__(self, task: Task) -> None:
-        self.context: Mapping[str, str] = task.context
-        self.functions: Mapping[str, HostFunction] = {}
+SMALLEST_SHARE = 0.001  # of a text; less of it is useless
 
 
 class TreeRun:
-    """One tree being run. `tree` can be looked at any time; after a cancellation it holds what there is.
+    """Runs one tree. `tree` can be read at any time; after a cancellation it holds what was done so far.
 
     Example:
-        run = TreeRun("What is 2 + 2?", engine=engine, budget=Budget())
+        run = TreeRun("What is 2 + 2?", TreeOptions(engine=engine, budget=Budget()))
         await run.run()
         run.tree.answer
     """
 
-    def __init__(
-        self,
-        task: Task | str,
-        *,
-        engine: Engine,
-        budget: Budget | None = None,
-        dialect: Dialect | str = "tools",
-        world: World | None = None,
-        temperature: float = 1.0,
-        seed: int | None = None,
-        show_budget: bool = False,
-    ) -> None:
-        if not 0 <= temperature < math.inf:
-            raise ConfigError(f"temperature is a number from 0 up; got {temperature!r}")
+    def __init__(self, task: Task | str, options: TreeOptions) -> None:
         task = Task(question=task) if isinstance(task, str) else task
-        self.engine = engine
-        self.budget = budget or Budget()
+        dialect = options.dialect
+        self.options = options
+        self.engine = options.engine
+        self.budget = options.budget or Budget()
         self.dialect = make_dialect(dialect) if isinstance(dialect, str) else dialect
-        self.world: World = world or TaskWorld(task)
-        self.show_budget = show_budget
+        self.world: World = TaskWorld(task) if options.world is None else options.world
         self.tree = Tree(id=uuid.uuid4().hex[:12], task=task, budget=self.budget, dialect=self.dialect.name)
         self.ledger = self.budget.ledger()
-        self._temperature = temperature
-        self._seed = seed
-        self._began: float | None = None
         self.clock: Callable[[], float] = anyio.current_time
-        self._systems: dict[tuple[bool, bool], str] = {}
-        self.watcher = self.world if isinstance(self.world, Watcher) else None
-        self.cache = engine if isinstance(engine, Caching) else None
+        self.observer = self.world if isinstance(self.world, NodeObserver) else None
+        self.caching = self.engine if isinstance(self.engine, Caching) else None
+        self._started: float | None = None
+        self._system_prompts: dict[tuple[bool, bool], str] = {}
         self.closing_size = self._closing_size()
         self.root = self._make_root()
 
     async def run(self) -> Tree:
-        """Run to the end. An engine that fails the root raises `EngineError`, with the tree attached."""
+        """Run to the end. When the engine fails for the root, raise `EngineError` with the tree attached."""
         async with AsyncExitStack() as stack:
             if hasattr(self.dialect, "__aenter__"):
                 opened: Any = self.dialect
                 await stack.enter_async_context(opened)
             self.clock = _clock()
-            self._began = self.clock()
+            self._started = self.clock()
             if self.budget.seconds is not None:
-                self.root.deadline = self._began + self.budget.seconds
+                self.root.deadline = self._started + self.budget.seconds
             try:
                 await self.root.run()
             finally:
@@ -97,11 +76,11 @@ class TreeRun:
         return self.tree
 
     def _make_root(self) -> NodeRun:
-        """The root, with its window filled. A task that does not fit is refused here, before anything runs."""
+        """The root with its window filled. A task that does not fit is refused before anything runs."""
         budget = self.budget
         root = self._open_root(self.world.context)
-        if root.reads_texts and _missing(root) > 0:
-            root = self._shortened(root)
+        if root.reads_texts and _shortage(root) > 0:
+            root = self._with_shortened_texts(root)
         node = root.node
         needed = root.limits.smallest_window(root.transcript.size)
         if needed > budget.window:
@@ -112,8 +91,8 @@ class TreeRun:
         if self.ledger.money is not None and self.ledger.money < root.limits.smallest_money(root.transcript.size):
             raise ConfigError(f"budget.money of ${budget.money:g} does not pay for one turn and an answer")
         self.tree.nodes.append(node)
-        if self.watcher is not None:
-            self.watcher.spawned(node)
+        if self.observer is not None:
+            self.observer.spawned(node)
         return root
 
     def _open_root(self, context: Mapping[str, str]) -> NodeRun:
@@ -122,55 +101,55 @@ class TreeRun:
         root.open()
         return root
 
-    def _shortened(self, root: NodeRun) -> NodeRun:
-        """A root that has to read texts itself, which its window does not hold: it gets as much of each as fits."""
+    def _with_shortened_texts(self, root: NodeRun) -> NodeRun:
+        """A root that gets the same share of each text, as much as its window holds."""
         context = root.context
         bare = self._open_root(dict.fromkeys(context, ""))
         texts = root.transcript.size - bare.transcript.size
-        share = -_missing(bare) / texts if texts else 0.0
+        share = -_shortage(bare) / texts if texts else 0.0
         while share > SMALLEST_SHARE:
             shorter = self._open_root(
                 {key: cut(text, int(share * len(text.encode()))) for key, text in context.items()}
             )
-            if _missing(shorter) <= 0:
+            if _shortage(shorter) <= 0:
                 return shorter
             share *= 0.9
         return root
 
-    # What nodes share.
+    # Shared by all nodes.
 
     async def sample(self, prompt: Prompt, *, max_tokens: int, seed: int | None, meter: Meter) -> Completion:
         return await self.engine.sample(
             prompt,
             max_tokens=max_tokens,
             stop=self.dialect.stop,
-            temperature=self._temperature,
+            temperature=self.options.temperature,
             seed=seed,
             meter=meter,
         )
 
     def now(self) -> float:
         """Seconds since the tree began."""
-        return 0.0 if self._began is None else self.clock() - self._began
+        return 0.0 if self._started is None else self.clock() - self._started
 
-    def system(self, *, child: bool, depth: int) -> str:
-        """The system prompt: the same text, and so the same cached prefix, for all nodes alike."""
+    def system_prompt(self, *, child: bool, depth: int) -> str:
+        """The system prompt: the same text, and so the same cached prefix, for all nodes of one kind."""
         may_delegate = depth > 0
         key = (child, may_delegate)
-        if key not in self._systems:
-            self._systems[key] = self.dialect.system(
+        if key not in self._system_prompts:
+            self._system_prompts[key] = self.dialect.system(
                 functions=self.world.functions, may_delegate=may_delegate, child=child
             )
-        return self._systems[key]
+        return self._system_prompts[key]
 
-    def left(self, run: NodeRun) -> str:
-        """What a node may still spend, in its dialect's words."""
-        ledger, budget = run.ledger, self.budget
-        seconds = run.deadline - self.clock() if self._began is not None else budget.seconds or math.inf
-        return self.dialect.left(
-            Left(
+    def remaining(self, node_run: NodeRun) -> str:
+        """What a node may still spend, as its dialect writes it."""
+        ledger, budget = node_run.ledger, self.budget
+        seconds = node_run.deadline - self.clock() if self._started is not None else budget.seconds or math.inf
+        return self.dialect.remaining(
+            Remaining(
                 tokens=ledger.tokens,
-                turns=budget.turns - len(run.node.turns),
+                turns=budget.turns - len(node_run.node.turns),
                 clones=ledger.nodes,
                 levels=ledger.depth,
                 seconds=max(0.0, seconds) if seconds < math.inf else None,
@@ -178,38 +157,38 @@ class TreeRun:
         )
 
     def seed_for(self, path: tuple[int, ...], turn: int) -> int | None:
-        """A seed that depends on the place in the tree, not on which sibling came first."""
-        if self._seed is None:
+        """A seed that depends on the place in the tree, not on the order in which siblings run."""
+        if self.options.seed is None:
             return None
-        digest = hashlib.blake2b(repr((self._seed, path, turn)).encode(), digest_size=4).digest()
+        digest = hashlib.blake2b(repr((self.options.seed, path, turn)).encode(), digest_size=4).digest()
         return int.from_bytes(digest, "big") >> 1
 
     def _closing_size(self) -> int:
-        """Room that the call for a final answer takes at most, in tokens."""
+        """The most tokens that the call for a final answer can take."""
         renderer = self.engine.renderer
         before = Piece(sampled=True, text="")  # without an end-of-turn token: the longer case
-        words = [self.dialect.closing(why) for why in WHY]
-        if self.show_budget:
-            most = self.dialect.left(Left(tokens=1_000_000, turns=100, clones=10_000, levels=100, seconds=1.0))
-            words = [f"{most}\n\n{text}" for text in words]
-        return _largest(renderer, before, tuple(words))
+        messages = [self.dialect.closing(why) for why in CLOSING_REASON]
+        if self.options.show_budget:
+            longest = Remaining(tokens=1_000_000, turns=100, clones=10_000, levels=100, seconds=1.0)
+            messages = [f"{self.dialect.remaining(longest)}\n\n{text}" for text in messages]
+        return _largest(renderer, before, tuple(messages))
 
 
-def _missing(run: NodeRun) -> int:
-    """Tokens by which a node's window is too small for what it starts from; below zero, what is to spare."""
-    return run.limits.smallest_window(run.transcript.size) - run.tree.budget.window
+def _shortage(node_run: NodeRun) -> int:
+    """Tokens by which the window is too small for the node's prompt; negative when there is room to spare."""
+    return node_run.limits.smallest_window(node_run.transcript.size) - node_run.tree_run.budget.window
 
 
 def _clock() -> Callable[[], float]:
-    """The event loop's clock, found once: nodes look at it often."""
+    """The event loop's clock, looked up once because nodes read it often."""
     if sniffio.current_async_library() == "asyncio":
         return asyncio.get_running_loop().time
     return anyio.current_time
 
 
 @lru_cache(maxsize=64)
-def _largest(renderer: Any, before: Piece, words: tuple[str, ...]) -> int:
-    return max(renderer.size(renderer.reply(text, after=before)) for text in words)
+def _largest(renderer: Any, before: Piece, messages: tuple[str, ...]) -> int:
+    return max(renderer.size(renderer.reply(text, after=before)) for text in messages)
 
 
 async def run(
@@ -223,14 +202,13 @@ async def run(
     seed: int | None = None,
     show_budget: bool = False,
 ) -> Tree:
-    """Run a tree of clones on a task, within a budget that holds.
+    """Run a tree of clones on a task, within a hard budget.
 
     Example:
         tree = await ramet.run("What is 2 + 2?", engine=engine, budget=ramet.Budget(tokens=4000, nodes=16, depth=3))
         print(tree.answer)
     """
-    tree_run = TreeRun(
-        task,
+    options = TreeOptions(
         engine=engine,
         budget=budget,
         dialect=dialect,
@@ -239,4 +217,4 @@ async def run(
         seed=seed,
         show_budget=show_budget,
     )
-    return await tree_run.run()
+    return await TreeRun(task, options).run()

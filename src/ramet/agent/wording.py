@@ -1,4 +1,4 @@
-"""Small pieces of text that dialects share."""
+"""Texts that dialects share. Models read them: a change here changes what a trained model sees."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from ramet.interfaces import HostFunction, Left, Report
+from ramet.interfaces import HostFunction, Remaining, Report
 from ramet.types import Stop
 
 ANSWER = re.compile(r"(?:final\s+)?answers?\s*:", re.IGNORECASE)
-WHY = {
+CLOSING_REASON = {
     Stop.BUDGET: "Your budget is almost used up.",
     Stop.TURNS: "This is your last turn.",
     Stop.WINDOW: "Your context window is almost full.",
@@ -20,12 +20,12 @@ WHY = {
 
 
 def after_thoughts(text: str) -> str:
-    """What follows the model's thinking."""
+    """The text after the model's thinking."""
     return text.rpartition("</think>")[2]
 
 
 def answer_in(text: str) -> str | None:
-    """The text behind the last `Answer:`, or all of it. None when nothing is left."""
+    """The text after the last `Answer:`, or the whole text. None when that is empty."""
     text = after_thoughts(text)
     marks = list(ANSWER.finditer(text))
     answer = text[marks[-1].end() :].strip() if marks else ""
@@ -33,7 +33,7 @@ def answer_in(text: str) -> str | None:
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` bytes of it, with a mark that says how much is missing."""
+    """The text cut to `limit` bytes, with a mark that gives its full size."""
     data = text.encode()
     if len(data) <= limit:
         return text
@@ -43,7 +43,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def as_text(value: object) -> str:
-    """A value as a parent reads it."""
+    """A value as text: JSON where possible, else its repr."""
     if isinstance(value, str):
         return value
     try:
@@ -53,7 +53,7 @@ def as_text(value: object) -> str:
 
 
 class _Plain:
-    """An annotation written as text, shown without its quotes."""
+    """A string annotation, shown without quotes."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -63,18 +63,18 @@ class _Plain:
 
 
 def signature(function: HostFunction) -> str:
-    """A function's parameters as a reader writes them, however its module spells annotations."""
+    """A function's signature, the same whether its module has string annotations or not."""
 
     def plain(annotation: object) -> object:
         return _Plain(annotation) if isinstance(annotation, str) else annotation
 
-    found = inspect.signature(function)
-    parameters = [one.replace(annotation=plain(one.annotation)) for one in found.parameters.values()]
-    return str(found.replace(parameters=parameters, return_annotation=plain(found.return_annotation)))
+    written = inspect.signature(function)
+    parameters = [p.replace(annotation=plain(p.annotation)) for p in written.parameters.values()]
+    return str(written.replace(parameters=parameters, return_annotation=plain(written.return_annotation)))
 
 
 def describe(functions: Mapping[str, HostFunction]) -> str:
-    """Signatures and docstrings, as the model reads them."""
+    """Signatures and docstrings of functions, for the system prompt."""
     lines: list[str] = []
     for name, function in functions.items():
         awaited = "async " if inspect.iscoroutinefunction(function) else ""
@@ -84,9 +84,9 @@ def describe(functions: Mapping[str, HostFunction]) -> str:
 
 
 def report_text(report: Report, *, limit: int) -> str:
-    """What a parent is told about one child, at most `limit` bytes of it the child's own words."""
+    """A child's result as its parent reads it. The child's answer is cut to `limit` bytes."""
     missing = f" (unknown context keys: {', '.join(report.missing)})" if report.missing else ""
-    goal = f" [goal: {cut(report.goal, 80)}]"  # a child that came to nothing is named by its goal
+    goal = f" [goal: {cut(report.goal, 80)}]"  # identifies a child without an answer
     if report.stop is None:
         return f"refused: {report.error}{goal}"
     if report.answer is None:
@@ -96,18 +96,18 @@ def report_text(report: Report, *, limit: int) -> str:
     return partial + cut(report.answer, limit) + missing
 
 
-def left_text(left: Left) -> str:
-    """What a node may still spend."""
-    parts = [f"{left.tokens:,} tokens", f"{left.turns} turns"]
-    if left.levels > 0:
-        parts += [f"{left.clones} clones", f"{left.levels} levels"]
-    if left.seconds is not None:
-        parts.append(f"{left.seconds:.0f} seconds")
+def remaining_text(remaining: Remaining) -> str:
+    """What a node may still spend, as a sentence."""
+    parts = [f"{remaining.tokens:,} tokens", f"{remaining.turns} turns"]
+    if remaining.levels > 0:
+        parts += [f"{remaining.clones} clones", f"{remaining.levels} levels"]
+    if remaining.seconds is not None:
+        parts.append(f"{remaining.seconds:.0f} seconds")
     return f"You have left: {', '.join(parts)}."
 
 
 def context_block(context: Mapping[str, str]) -> str:
-    """Handed-over texts, each under its key."""
+    """Texts, each under its key."""
     return "\n\n".join(f"[{key}]\n{text}" for key, text in context.items())
 
 

@@ -1,1 +1,1 @@
-"""Speed measurements, each beside its peers in the same run."""
+"""Speed measurements, next to other frameworks in the same run."""

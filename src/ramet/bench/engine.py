@@ -1,6 +1,6 @@
-"""Tokens a second of this package's engine and of others, on the same work, in the same run.
+"""Tokens per second of this engine and of others, on the same work, in the same run.
 
-`python -m ramet.bench.engine` is `ramet bench engine` for machines that have torch and transformers but little else.
+`python -m ramet.bench.engine` is `ramet bench engine` with few dependencies besides torch and transformers.
 """
 
 # pyright: standard
@@ -13,26 +13,26 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ramet.bench.engine_lanes import Broken, EngineEnded, Lane, Outside, check
+from ramet.bench.engine_lanes import EngineEnded, FailedLane, Lane, Subprocess, check
 from ramet.bench.engine_peers import Setting
-from ramet.bench.engine_report import Row, facts_of, show
+from ramet.bench.engine_report import Row, bench_facts, show
 from ramet.bench.workload import Workload, flat, recorded, trees
-from ramet.errors import ConfigError, EngineError, RametError
+from ramet.errors import ConfigError, EngineError, RametError, did_you_mean
 
-NEEDS = {"ramet": "torch", "generate": "transformers", "continuous": "transformers", "vllm": "vllm"}
+PACKAGES = {"ramet": "torch", "generate": "transformers", "continuous": "transformers", "vllm": "vllm"}
 WORKLOADS = ("flat", "tree")
 LOGPROBS = {"both": (False, True), "with": (True,), "without": (False,)}
 DTYPES = ("float32", "bfloat16", "float16")
-PAGE = 16  # calls are counted in whole pages when the caches are sized
-WARM_CALLS = 6  # where nothing is built for sizes; what is gets the whole workload once
-# Models with random weights: speed does not depend on what a model has learnt.
-RANDOM: dict[str, dict[str, Any]] = {
+PAGE = 16  # caches are sized in whole pages per call
+WARM_CALLS = 6  # enough where nothing is compiled per size; otherwise the whole workload is the warm-up
+# Models with random weights: speed does not depend on the weights.
+RANDOM_MODELS: dict[str, dict[str, Any]] = {
     "random-135m": {
         "hidden_size": 576,
         "intermediate_size": 1536,
@@ -56,10 +56,10 @@ RANDOM: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much work.
+    """The sizes of the workloads.
 
-    `batch` sequences of `prompt` and `new` tokens; `trees` whose nodes begin with the same `system` tokens and answer
-    with at most `longest`. Each engine passes over it `repeat` times.
+    Flat: `batch` sequences of `prompt` and `new` tokens. Tree: `trees` whose nodes share `system` tokens, with answers
+    of at most `longest`. Each engine runs them `repeat` times.
     """
 
     batch: int
@@ -77,7 +77,7 @@ ON_GPU = Sizes(batch=256, prompt=256, new=128, trees=64, system=200, longest=200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for. `sizes` holds those that were given; the others are the usual ones for the device.
+    """The options of the command. `sizes` overrides the defaults for the device.
 
     `engines` None: all that can be imported. `run` is a run directory whose trees are the tree workload.
     """
@@ -97,7 +97,7 @@ class Options:
     limit_s: float = 600.0
 
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 def measure(
@@ -107,36 +107,40 @@ def measure(
     logprobs: Sequence[bool] = (False, True),
     repeat: int = 1,
     warm_calls: Mapping[str, int] | None = None,
-    say: Say = lambda _: None,
-    keep: Callable[[Sequence[Row]], None] = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
+    on_rows: Callable[[Sequence[Row]], None] = lambda _: None,
 ) -> list[Row]:
-    """Time every lane on every workload, in turns, after a pass to warm up, which may be shorter: see `warm_calls`.
-    `keep` gets all rows as they are after every pass.
+    """Time every lane on every workload, alternating, after a warm-up pass (of `warm_calls` calls if given).
 
-    Each pass has ids of its own, so that no cache answers from an earlier one. A row that failed, or that did other
-    work than was recorded, has an error instead of a number.
+    `on_rows` gets all rows after every pass. Each pass has its own token ids, so that no cache helps a later pass. Rows
+    that failed, or whose work differs from the recorded work, have an error instead of a number.
     """
     rows = {
-        (lane.name, work.name, asked): Row(
-            engine=lane.name, workload=work.name, logprobs=asked, generated_tokens=work.shape().generated_tokens
+        (lane.name, work.name, with_logprobs): Row(
+            engine=lane.name, workload=work.name, logprobs=with_logprobs, generated_tokens=work.shape().generated_tokens
         )
         for work in workloads
-        for asked in logprobs
+        for with_logprobs in logprobs
         for lane in lanes
     }
     for number in range(repeat + 1):
-        for asked in logprobs:
+        for with_logprobs in logprobs:
             for work in workloads:
                 for lane in lanes:
                     warm = (warm_calls or {}).get(lane.name, len(work.calls))
                     chosen = work.first(warm) if number == 0 else work
-                    say(f"{lane.name}: {work.name}, {'warming up' if number == 0 else f'{number} of {repeat}'}")
-                    _pass(lane, chosen.shifted(2 * number + asked), rows[lane.name, work.name, asked], keep=number > 0)
-                    keep(list(rows.values()))
+                    on_progress(f"{lane.name}: {work.name}, {'warming up' if number == 0 else f'{number} of {repeat}'}")
+                    _pass(
+                        lane,
+                        chosen.shifted(2 * number + with_logprobs),
+                        rows[lane.name, work.name, with_logprobs],
+                        timed=number > 0,
+                    )
+                    on_rows(list(rows.values()))
     return list(rows.values())
 
 
-def _pass(lane: Lane, workload: Workload, row: Row, *, keep: bool) -> None:
+def _pass(lane: Lane, workload: Workload, row: Row, *, timed: bool) -> None:
     if row.error is not None:
         return
     try:
@@ -146,7 +150,7 @@ def _pass(lane: Lane, workload: Workload, row: Row, *, keep: bool) -> None:
         row.error = str(error)
         row.facts = {"log": error.log} if isinstance(error, EngineEnded) else {}
         return
-    if keep:
+    if timed:
         row.seconds.append(timing.seconds)
         row.facts = timing.facts
         if timing.peak_bytes is not None:
@@ -154,10 +158,10 @@ def _pass(lane: Lane, workload: Workload, row: Row, *, keep: bool) -> None:
 
 
 def bench(options: Options, *, json_to: Path | None = None) -> bool:
-    """Measure and print one table for each workload; False when some row has no number."""
+    """Measure and print one table per workload; False when a row has no number."""
     from rich.console import Console
 
-    device, dtype = _place(options)
+    device, dtype = _device_and_dtype(options)
     sizes = Sizes(**asdict(ON_GPU if device.startswith("cuda") else ON_CPU) | dict(options.sizes))
     names, workloads = _engines(options), _workloads(options, sizes)
     console = Console(stderr=str(json_to) == "-", highlight=False)
@@ -171,23 +175,25 @@ def bench(options: Options, *, json_to: Path | None = None) -> bool:
             batch=sizes.batch,
             threads=options.threads,
         )
-        asked = asdict(options) | {"device": device, "dtype": dtype, "engines": names, "sizes": asdict(sizes)}
-        asked["cache_tokens"] = setting.cache_tokens
-        kept: list[Row] = []
+        resolved = asdict(options) | {"device": device, "dtype": dtype, "engines": names, "sizes": asdict(sizes)}
+        resolved["cache_tokens"] = setting.cache_tokens
+        measured: list[Row] = []
 
-        def keep(rows: Sequence[Row]) -> None:
-            kept[:] = sorted(rows, key=lambda row: (row.workload, row.logprobs, names.index(row.engine)))
+        def on_rows(rows: Sequence[Row]) -> None:
+            measured[:] = sorted(rows, key=lambda row: (row.workload, row.logprobs, names.index(row.engine)))
             if json_to is not None and str(json_to) != "-":
-                json_to.write_text(_as_json(facts_of(kept, workloads, options=asked)))
+                json_to.write_text(_as_json(bench_facts(measured, workloads, options=resolved)))
 
-        say: Say = status.update if console.is_terminal else lambda text: console.print(text, style="dim")
-        with contextlib.suppress(KeyboardInterrupt):  # what was measured by then is shown
-            _run_lanes(names, options, setting, workloads, sizes.repeat, say=say, keep=keep)
-    facts = facts_of(kept, workloads, options=asked)
+        on_progress: OnProgress = (
+            status.update if console.is_terminal else lambda text: console.print(text, style="dim")
+        )
+        with contextlib.suppress(KeyboardInterrupt):  # show what was measured so far
+            _run_lanes(names, options, setting, workloads, sizes.repeat, on_progress=on_progress, on_rows=on_rows)
+    facts = bench_facts(measured, workloads, options=resolved)
     if str(json_to) == "-":
         sys.stdout.write(_as_json(facts))
     show(console, facts)
-    return bool(kept) and all(row.seconds and row.error is None for row in kept)
+    return bool(measured) and all(row.seconds and row.error is None for row in measured)
 
 
 def _as_json(facts: Mapping[str, Any]) -> str:
@@ -201,106 +207,112 @@ def _run_lanes(
     workloads: list[Workload],
     repeat: int,
     *,
-    say: Say,
-    keep: Callable[[Sequence[Row]], None],
+    on_progress: OnProgress,
+    on_rows: Callable[[Sequence[Row]], None],
 ) -> None:
-    """All engines at once, in turns; or one after the other, where memory does not hold all of them."""
-    # On a GPU kernels and graphs are made for the sizes that come; `generate` makes none.
+    """All engines loaded at once, alternating; or one after the other, where memory is too small for all."""
+    # On a GPU kernels and graphs are compiled per size, except in `generate`.
     warm = dict.fromkeys(("generate",) if setting.device.startswith("cuda") else names, WARM_CALLS)
-    asked = LOGPROBS[options.logprobs]
     rows: list[Row] = []
     for group in [names] if options.alternate else [[name] for name in names]:
         with contextlib.ExitStack() as stack:
             lanes: list[Lane] = []
             for name in group:
-                say(f"{name}: loading")
+                on_progress(f"{name}: loading")
                 lanes.append(stack.enter_context(contextlib.closing(_lane(name, setting, options.limit_s))))
             done = list(rows)
             rows += measure(
                 lanes,
                 workloads,
-                logprobs=asked,
+                logprobs=LOGPROBS[options.logprobs],
                 repeat=repeat,
                 warm_calls=warm,
-                say=say,
-                keep=lambda new, done=done: keep([*done, *new]),
+                on_progress=on_progress,
+                on_rows=lambda new, done=done: on_rows([*done, *new]),
             )
 
 
 def _lane(name: str, setting: Setting, limit_s: float) -> Lane:
     try:
-        return Outside(name, setting, limit_s=limit_s)
+        return Subprocess(name, setting, limit_s=limit_s)
     except EngineError as error:
-        return Broken(name, error)
+        return FailedLane(name, error)
 
 
-def _place(options: Options) -> tuple[str, str]:
-    """Device and number format: what was asked for, or what is usual here."""
+def _device_and_dtype(options: Options) -> tuple[str, str]:
+    """The device and dtype: as given, or the default for this machine."""
     try:
         import torch
     except ImportError:
-        raise ConfigError("engines run on torch and transformers: pip install 'ramet[train]'") from None
+        raise ConfigError("the engine benchmark needs torch and transformers: pip install 'ramet[train]'") from None
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = options.dtype or ("bfloat16" if device.startswith("cuda") else "float32")
     if device != "cpu" and not torch.cuda.is_available():
-        raise ConfigError(f"engines are measured on cpu or cuda, and torch sees no GPU here; got {device!r}")
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype is one of {', '.join(DTYPES)}; got {dtype!r}")
+        raise ConfigError(f"device must be cpu, because torch sees no GPU here; got {device!r}")
+    _check_names("dtype", [dtype], DTYPES)
     return device, dtype
 
 
+def _check_names(option: str, names: Sequence[str], known: Iterable[str]) -> None:
+    if not names:
+        raise ConfigError(f"{option} is empty: {did_you_mean('', known)}")
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{option}: unknown name {name!r}: {did_you_mean(name, known)}")
+
+
 def _engines(options: Options) -> list[str]:
-    """Those asked for, or those that can be imported."""
-    wanted = list(NEEDS) if options.engines is None else list(options.engines)
-    unknown = [name for name in wanted if name not in NEEDS]
-    if unknown or not wanted:
-        raise ConfigError(f"engines are {', '.join(NEEDS)}; got {', '.join(unknown) or 'none'}")
-    missing = [name for name in wanted if find_spec(NEEDS[name]) is None]
+    """The engines given, or all that can be imported."""
+    wanted = list(PACKAGES) if options.engines is None else list(options.engines)
+    _check_names("engines", wanted, PACKAGES)
+    missing = [name for name in wanted if find_spec(PACKAGES[name]) is None]
     if missing and options.engines is not None:
-        raise ConfigError(f"{missing[0]} cannot be measured: there is no {NEEDS[missing[0]]} here")
+        raise ConfigError(f"engine {missing[0]} needs {PACKAGES[missing[0]]}, which is not installed")
     return [name for name in wanted if name not in missing]
 
 
 def _workloads(options: Options, sizes: Sizes) -> list[Workload]:
-    if options.logprobs not in LOGPROBS:
-        raise ConfigError(f"log-probs are asked for {', '.join(LOGPROBS)}; got {options.logprobs!r}")
-    if not options.workloads or not set(options.workloads) <= set(WORKLOADS):
-        raise ConfigError(f"workloads are {', '.join(WORKLOADS)}; got {', '.join(options.workloads) or 'none'}")
-    found: list[Workload] = []
+    _check_names("logprobs", [options.logprobs], LOGPROBS)
+    _check_names("workloads", options.workloads, WORKLOADS)
+    workloads: list[Workload] = []
     if "flat" in options.workloads:
-        found.append(flat(batch=sizes.batch, prompt=sizes.prompt, new=sizes.new, seed=options.seed))
+        workloads.append(flat(batch=sizes.batch, prompt=sizes.prompt, new=sizes.new, seed=options.seed))
     if "tree" in options.workloads and options.run is not None:
         from ramet.store import read_trees
 
-        found.append(recorded(read_trees(options.run)))
+        workloads.append(recorded(read_trees(options.run)))
     elif "tree" in options.workloads:
-        found.append(trees(count=sizes.trees, system=sizes.system, longest=sizes.longest, seed=options.seed))
-    return found
+        workloads.append(trees(count=sizes.trees, system=sizes.system, longest=sizes.longest, seed=options.seed))
+    return workloads
 
 
 @contextlib.contextmanager
 def _folder(model: str, dtype: str) -> Iterator[Path]:
-    """Where the model's files are; one with random weights is written first, so that all engines load the same."""
-    if model not in RANDOM:
+    """The folder of the model. A random model is written first, so that all engines load the same weights."""
+    if model not in RANDOM_MODELS:
         from ramet.models.folders import model_folder
 
-        found = model_folder(model)
-        if not (found / "config.json").is_file():
-            raise ConfigError(f"no model at {model!r}: give a Hugging Face folder, smollm2 or {', '.join(RANDOM)}")
-        yield found
+        path = model_folder(model)
+        if not (path / "config.json").is_file():
+            raise ConfigError(
+                f"no model at {model!r}: give a Hugging Face folder, smollm2 or {', '.join(RANDOM_MODELS)}"
+            )
+        yield path
         return
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
-        write_random(model, Path(folder), dtype)
+        write_random_model(model, Path(folder), dtype)
         yield Path(folder)
 
 
-def write_random(model: str, folder: Path, dtype: str) -> None:
-    """A model's configuration and weights, the same ones every time."""
+def write_random_model(model: str, folder: Path, dtype: str) -> None:
+    """Write the configuration and weights of a random model, always the same ones."""
     import torch
     from safetensors.torch import save_file
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(**RANDOM[model], tie_word_embeddings=True, architectures=["LlamaForCausalLM"], dtype=dtype)
+    config = LlamaConfig(
+        **RANDOM_MODELS[model], tie_word_embeddings=True, architectures=["LlamaForCausalLM"], dtype=dtype
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         made: Any = LlamaForCausalLM(config).to(getattr(torch, dtype))
@@ -327,8 +339,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """The command without the package's own: nothing but the standard library reads its words."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends it like Ctrl-C: nothing is lost
+    """The command line with only the standard library."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends it like Ctrl-C, with the results so far
     given = vars(_parser().parse_args())
     json_to = given.pop("json")
     sizes = {size.name: given.pop(size.name) for size in fields(Sizes) if size.name in given}

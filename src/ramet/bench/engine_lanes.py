@@ -1,4 +1,4 @@
-"""A lane times one engine: here, or in a process of its own, where its memory and its habits disturb nobody else."""
+"""A lane times one engine: in this process, or in its own, where it cannot disturb the others."""
 
 # pyright: standard
 
@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from ramet.bench.engine_peers import ContinuousPeer, Done, GeneratePeer, Peer, RametPeer, Setting
+from ramet.bench.engine_peers import CallResult, ContinuousPeer, GeneratePeer, Peer, RametPeer, Setting
 from ramet.bench.engine_vllm import VllmPeer
 from ramet.bench.workload import Workload
 from ramet.errors import EngineError, RametError
@@ -30,15 +30,15 @@ PEERS: dict[str, Callable[[Setting], Peer]] = {
     "continuous": ContinuousPeer,
     "vllm": VllmPeer,
 }
-COMPLAINT = re.compile(r"\w*(?:Error|Exception|Exit|Interrupt)\b.*")
-LOG_CHARACTERS = 20_000  # of what an engine printed before it ended
-ABOVE_ZERO = 1e-4  # what rounding may add to the logarithm of a probability
-LEAVE_S = 20.0  # for an engine to put its things away before its process is ended
+ERROR_LINE = re.compile(r"\w*(?:Error|Exception|Exit|Interrupt)\b.*")
+LOG_CHARACTERS = 20_000  # the last characters an engine printed before its process ended
+ABOVE_ZERO = 1e-4  # allowance for rounding: a log-prob is at most 0
+SHUTDOWN_S = 20.0  # an engine process that takes longer is killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """What was done for one call. `logprobs`: how many tokens came with a sound log-prob; None if none were given."""
+    """The work done for one call. `logprobs`: the number of tokens with a valid log-prob; None if there were none."""
 
     prompt_tokens: int
     new_tokens: int
@@ -56,7 +56,7 @@ class Timing:
 
 
 class EngineEnded(EngineError):
-    """Its process is gone; `log` is the end of what it printed."""
+    """The process of an engine ended; `log` is the end of its output."""
 
     def __init__(self, message: str, log: str) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ class Lane(Protocol):
 
 
 def check(workload: Workload, timing: Timing, *, logprobs: bool) -> None:
-    """Refuse a pass that did not do exactly the recorded work: its time may not be compared."""
+    """Raise unless a pass did exactly the recorded work: other times are not comparable."""
     if len(timing.counts) != len(workload.calls):
         raise EngineError(f"unequal work: {len(timing.counts)} calls were answered, {len(workload.calls)} recorded")
     wanted = zip(workload.prompt_tokens(), workload.calls, timing.counts, strict=True)
@@ -80,14 +80,14 @@ def check(workload: Workload, timing: Timing, *, logprobs: bool) -> None:
         if count.prompt_tokens != prompt:
             raise EngineError(f"unequal work: call {index} read {count.prompt_tokens} tokens, {prompt} recorded")
         if count.new_tokens != call.new_tokens:
-            raise EngineError(f"unequal work: call {index} said {count.new_tokens} tokens, {call.new_tokens} recorded")
-        if logprobs and count.logprobs != call.new_tokens:
             raise EngineError(
-                f"unequal work: call {index} came with {count.logprobs or 0} log-probs of {call.new_tokens}"
+                f"unequal work: call {index} sampled {count.new_tokens} tokens, {call.new_tokens} recorded"
             )
+        if logprobs and count.logprobs != call.new_tokens:
+            raise EngineError(f"unequal work: call {index} has {count.logprobs or 0} of {call.new_tokens} log-probs")
 
 
-class Inside:
+class InProcess:
     """An engine in this process."""
 
     def __init__(self, name: str, peer: Peer) -> None:
@@ -97,45 +97,45 @@ class Inside:
         self.peer.prepare(logprobs=logprobs)
         gc.collect()
         _reset_peak()
-        began = time.perf_counter()
-        done = self.peer.run(workload, logprobs=logprobs)
-        seconds = time.perf_counter() - began
+        started = time.perf_counter()
+        results = self.peer.run(workload, logprobs=logprobs)
+        seconds = time.perf_counter() - started
         facts = dict(self.peer.facts)
         peak = facts.pop("device_bytes", None) or _peak_bytes()
-        return Timing(seconds=seconds, counts=tuple(map(_count, done)), peak_bytes=peak, facts=facts)
+        return Timing(seconds=seconds, counts=tuple(map(_count, results)), peak_bytes=peak, facts=facts)
 
     def close(self) -> None:
         self.peer.close()
 
 
-class Broken:
-    """An engine that could not be started: it says why, whatever it is asked."""
+class FailedLane:
+    """An engine that could not start. Every call raises the reason."""
 
-    def __init__(self, name: str, why: EngineError) -> None:
-        self.name, self.why = name, why
+    def __init__(self, name: str, reason: EngineError) -> None:
+        self.name, self.reason = name, reason
 
     def time(self, workload: Workload, *, logprobs: bool) -> Timing:
-        raise self.why
+        raise self.reason
 
     def close(self) -> None:
-        """There is nothing to put away."""
+        """Nothing to close."""
 
 
-class Outside:
-    """An engine in a process of its own. What it prints goes to a file, which tells why it ended if it did."""
+class Subprocess:
+    """An engine in its own process. Its output goes to a log file, which has the reason if it ends."""
 
     def __init__(self, name: str, setting: Setting, *, limit_s: float) -> None:
         self.name, self.limit_s = name, limit_s
-        self._gone: EngineError | None = None
+        self._failure: EngineError | None = None
         self._folder = tempfile.TemporaryDirectory(prefix=f"ramet-bench-{name}-")
         self._log = Path(self._folder.name) / "log"
-        self._calls, theirs = multiprocessing.Pipe()
+        self._calls, remote = multiprocessing.Pipe()
         start = multiprocessing.get_context("spawn").Process
-        self._process = start(target=_serve, args=(theirs, name, setting, self._log), name=f"ramet-bench-{name}")
+        self._process = start(target=_serve, args=(remote, name, setting, self._log), name=f"ramet-bench-{name}")
         self._process.start()
-        theirs.close()
+        remote.close()
         try:
-            self._ask(None)  # it has loaded its model
+            self._ask(None)  # returns when the model is loaded
         except EngineError:
             self.close()
             raise
@@ -144,34 +144,34 @@ class Outside:
         return self._ask((workload, logprobs))
 
     def _ask(self, question: tuple[Workload, bool] | None) -> Any:
-        if self._gone is not None:
-            raise self._gone
+        if self._failure is not None:
+            raise self._failure
         try:
             if question is not None:
                 self._calls.send(question)
             if not self._calls.poll(self.limit_s):
-                self.close(leave_s=0)
-                self._gone = EngineError(f"{self.name} took more than {self.limit_s:g} s")
-                raise self._gone
+                self.close(timeout_s=0)
+                self._failure = EngineError(f"{self.name} took more than {self.limit_s:g} s")
+                raise self._failure
             answer = self._calls.recv()
         except (EOFError, OSError):
-            self._gone = self._ended()
-            raise self._gone from None
+            self._failure = self._ended()
+            raise self._failure from None
         if isinstance(answer, str):
             raise EngineError(answer)
         return answer
 
     def _ended(self) -> EngineEnded:
-        self._process.join(LEAVE_S)
+        self._process.join(SHUTDOWN_S)
         text = self._log.read_text(errors="replace") if self._log.exists() else ""
         self.close()
-        why = COMPLAINT.findall(text) or text.strip().splitlines() or ["without a word"]
-        return EngineEnded(f"{self.name} ended: {why[-1][:300]}", text[-LOG_CHARACTERS:])
+        reasons = ERROR_LINE.findall(text) or text.strip().splitlines() or ["without output"]
+        return EngineEnded(f"{self.name} ended: {reasons[-1][:300]}", text[-LOG_CHARACTERS:])
 
-    def close(self, *, leave_s: float = LEAVE_S) -> None:
+    def close(self, *, timeout_s: float = SHUTDOWN_S) -> None:
         self._calls.close()
         if self._process.pid is not None:
-            self._process.join(leave_s)
+            self._process.join(timeout_s)
             if self._process.is_alive():
                 self._process.kill()
                 self._process.join()
@@ -179,15 +179,15 @@ class Outside:
 
 
 def _serve(calls: Connection, name: str, setting: Setting, log: Path) -> None:
-    """The other side of `Outside`: load the engine, time what is asked for, until nobody asks any more."""
+    """The main function of the engine process: load the engine, then time workloads until the pipe is closed."""
     with log.open("ab", buffering=0) as sink:
         os.dup2(sink.fileno(), sys.stdout.fileno())
         os.dup2(sink.fileno(), sys.stderr.fileno())
     if setting.threads is not None:
-        # read when torch is loaded, here and in what is started here
+        # read when torch is imported, here and in child processes
         os.environ["OMP_NUM_THREADS"] = str(setting.threads)
     try:
-        lane = Inside(name, PEERS[name](setting))
+        lane = InProcess(name, PEERS[name](setting))
     except RametError as error:
         return calls.send(str(error))
     calls.send(None)
@@ -204,15 +204,15 @@ def _serve(calls: Connection, name: str, setting: Setting, log: Path) -> None:
 def _next(calls: Connection) -> tuple[Workload, bool] | None:
     try:
         return calls.recv()
-    except (EOFError, OSError):  # whoever asked has gone
+    except (EOFError, OSError):  # the benchmark has closed the pipe
         return None
 
 
-def _count(done: Done) -> Count:
-    sound = None
-    if done.logprobs is not None:
-        sound = sum(math.isfinite(value) and value <= ABOVE_ZERO for value in done.logprobs)
-    return Count(prompt_tokens=done.prompt_tokens, new_tokens=len(done.token_ids), logprobs=sound)
+def _count(result: CallResult) -> Count:
+    valid = None
+    if result.logprobs is not None:
+        valid = sum(math.isfinite(value) and value <= ABOVE_ZERO for value in result.logprobs)
+    return Count(prompt_tokens=result.prompt_tokens, new_tokens=len(result.token_ids), logprobs=valid)
 
 
 def _reset_peak() -> None:

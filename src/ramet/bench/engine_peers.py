@@ -1,7 +1,7 @@
-"""The engines that are compared, each behind the same three verbs: prepare, run, close.
+"""The engines that are compared, behind one interface: prepare, run, close.
 
-All sample at temperature 1 from the whole vocabulary, never stop before a call's own length, and hold the same number
-of tokens in their caches.
+All sample at temperature 1 from the whole vocabulary, never stop before the length of a call, and have caches of the
+same size.
 """
 
 # pyright: standard
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-PAGE = 16  # tokens in a page of transformers' cache: small, so that short prefixes can be shared
-FLASH_PAGE = 256  # the smallest that its flash attention takes
-STEP_TOKENS = 8192  # its own default for one step; left alone it takes what memory is left
+PAGE = 16  # tokens per page of transformers' cache; small, to share short prefixes
+FLASH_PAGE = 256  # the smallest page for its flash attention
+STEP_TOKENS = 8192  # per step; unset, it depends on the free memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What every engine is given.
+    """The settings of every engine.
 
-    `cache_tokens` is the room in its cache, `longest` the prompt and completion of the longest call, `batch` the
-    sequences in a padded batch, `threads` how many it computes with on a CPU (None: as many as it likes).
+    `cache_tokens` is the size of its cache, `longest` the prompt and completion of the longest call, `batch` the
+    sequences in a padded batch, `threads` the number of CPU threads (None: its default).
     """
 
     folder: Path  # a Hugging Face model
@@ -50,8 +50,8 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """What an engine did for one call. `logprobs` is None when they were not asked for and not given."""
+class CallResult:
+    """The result of one call. `logprobs` is None when they were not requested and not returned."""
 
     prompt_tokens: int
     token_ids: Sequence[int]
@@ -65,18 +65,18 @@ class Peer(Protocol):
     def facts(self) -> dict[str, Any]: ...
 
     def prepare(self, *, logprobs: bool) -> None:
-        """Whatever has to be built before calls with or without log-probs can be timed."""
+        """Build what calls with or without log-probs need; not timed."""
         ...
 
-    def run(self, workload: Workload, *, logprobs: bool) -> list[Done]:
-        """Every call of the workload, in its order."""
+    def run(self, workload: Workload, *, logprobs: bool) -> list[CallResult]:
+        """Run the workload; returns the results in the order of its calls."""
         ...
 
     def close(self) -> None: ...
 
 
 class RametPeer:
-    """This package's engine, asked the way a tree asks it: a task per call."""
+    """The local engine of this package, used as a tree uses it: one task per call."""
 
     def __init__(self, setting: Setting) -> None:
         from ramet.engine.local import LocalEngine
@@ -85,30 +85,34 @@ class RametPeer:
         self.facts: dict[str, Any] = {"version": ramet.__version__}
 
     def prepare(self, *, logprobs: bool) -> None:
-        """Nothing: log-probs always come with the tokens."""
+        """Nothing: log-probs are always returned."""
 
-    def run(self, workload: Workload, *, logprobs: bool) -> list[Done]:
+    def run(self, workload: Workload, *, logprobs: bool) -> list[CallResult]:
         del logprobs
         before = dataclasses.asdict(self.engine.stats)
         try:
             done = anyio.run(self._run, workload)
-        except ExceptionGroup as group:  # all calls fail when the engine does, for one reason
+        except ExceptionGroup as group:  # when the engine fails, all calls fail for the same reason
             raise group.exceptions[0] from None
         after = dataclasses.asdict(self.engine.stats)
         self.facts["counted"] = {name: after[name] - before[name] for name in after}
         return done
 
-    async def _run(self, workload: Workload) -> list[Done]:
+    async def _run(self, workload: Workload) -> list[CallResult]:
         progress = Progress(workload)
-        done: dict[int, Done] = {}
+        done: dict[int, CallResult] = {}
 
         async def call(index: int) -> None:
             ids = progress.prompt(index)
-            said = await self.engine.sample(
+            completion = await self.engine.sample(
                 Prompt(messages=(), ids=ids), max_tokens=workload.calls[index].new_tokens, stop_tokens=()
             )
-            done[index] = Done(prompt_tokens=said.prompt_tokens or 0, token_ids=said.token_ids, logprobs=said.logprobs)
-            for ready in progress.end(index, said.token_ids):
+            done[index] = CallResult(
+                prompt_tokens=completion.prompt_tokens or 0,
+                token_ids=completion.token_ids,
+                logprobs=completion.logprobs,
+            )
+            for ready in progress.end(index, completion.token_ids):
                 nursery.start_soon(call, ready)
 
         async with anyio.create_task_group() as nursery:
@@ -129,40 +133,42 @@ class GeneratePeer:
         self.facts: dict[str, Any] = _transformers_facts(self.model)
 
     def prepare(self, *, logprobs: bool) -> None:
-        """Nothing: every batch starts anew."""
+        """Nothing: batches are independent."""
 
-    def run(self, workload: Workload, *, logprobs: bool) -> list[Done]:
-        def batch(prompts: list[list[int]], calls: list[Call]) -> list[Done]:
+    def run(self, workload: Workload, *, logprobs: bool) -> list[CallResult]:
+        def batch(prompts: list[list[int]], calls: list[Call]) -> list[CallResult]:
             return self._batch(prompts, [call.new_tokens for call in calls], logprobs=logprobs)
 
         return in_waves(workload, batch, limit=self.batch)
 
-    def _batch(self, prompts: list[list[int]], lengths: list[int], *, logprobs: bool) -> list[Done]:
-        """As many steps as the longest needs. What the others say beyond their own length is thrown away."""
+    def _batch(self, prompts: list[list[int]], lengths: list[int], *, logprobs: bool) -> list[CallResult]:
+        """Run as many steps as the longest call needs; tokens beyond the length of a call are dropped."""
         import torch
 
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts], device=self.model.device)
         seen = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=self.model.device)
-        kept = _KeptLogProbs()
+        recorder = _LogProbRecorder()
         text = self.model.generate(  # pyright: ignore[reportCallIssue] (it is a mixin's method)
-            ids, attention_mask=seen, max_new_tokens=max(lengths), logits_processor=[kept] if logprobs else []
+            ids, attention_mask=seen, max_new_tokens=max(lengths), logits_processor=[recorder] if logprobs else []
         )
-        said = text[:, width:].tolist()
-        chances: list[Any] = kept.of(text).tolist() if logprobs else [None] * len(prompts)
+        sampled = text[:, width:].tolist()
+        logprob_rows: list[Any] = recorder.logprobs(text).tolist() if logprobs else [None] * len(prompts)
         return [
-            Done(prompt_tokens=len(p), token_ids=row[:length], logprobs=None if chance is None else chance[:length])
-            for p, row, chance, length in zip(prompts, said, chances, lengths, strict=True)
+            CallResult(
+                prompt_tokens=len(p), token_ids=row[:length], logprobs=None if values is None else values[:length]
+            )
+            for p, row, values, length in zip(prompts, sampled, logprob_rows, lengths, strict=True)
         ]
 
     def close(self) -> None:
         del self.model
 
 
-class _KeptLogProbs:
-    """Sits among the logits processors and keeps one number a token.
+class _LogProbRecorder:
+    """A logits processor that records the log-prob of each sampled token.
 
-    The way `generate` itself offers keeps the logits of the whole vocabulary for every step, and is slower.
+    The option of `generate` itself keeps the logits of the whole vocabulary for every step, and is slower.
     """
 
     def __init__(self) -> None:
@@ -170,23 +176,23 @@ class _KeptLogProbs:
         self.last: Tensor | None = None
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
-        self._keep(ids)
+        self._record(ids)
         self.last = scores.float().log_softmax(-1)
         return scores
 
-    def _keep(self, ids: Tensor) -> None:
+    def _record(self, ids: Tensor) -> None:
         if self.last is not None:
             self.columns.append(self.last.gather(1, ids[:, -1:]))
 
-    def of(self, ids: Tensor) -> Tensor:
+    def logprobs(self, ids: Tensor) -> Tensor:
         import torch
 
-        self._keep(ids)
+        self._record(ids)
         return torch.cat(self.columns, dim=1)
 
 
 class ContinuousPeer:
-    """transformers' continuous batching, with its prefix sharing; calls are handed over as soon as they may start."""
+    """Continuous batching of transformers, with prefix sharing. Calls are submitted as soon as they can start."""
 
     def __init__(self, setting: Setting) -> None:
         self.model, self.setting = _load(setting), setting
@@ -195,7 +201,7 @@ class ContinuousPeer:
         self.facts: dict[str, Any] = _transformers_facts(self.model)
 
     def prepare(self, *, logprobs: bool) -> None:
-        """A session has log-probs or has not."""
+        """Start a session: log-probs are a setting of the session."""
         if self.session is not None and self.logprobs == logprobs:
             return
         self.close()
@@ -209,18 +215,18 @@ class ContinuousPeer:
         if hasattr(self.session, "warmup"):
             self.session.warmup()
         self.session.start()
-        self.run(flat(batch=2, prompt=PAGE, new=2), logprobs=logprobs)  # its cache is made with the first request
+        self.run(flat(batch=2, prompt=PAGE, new=2), logprobs=logprobs)  # the cache is allocated at the first request
 
-    def run(self, workload: Workload, *, logprobs: bool) -> list[Done]:
+    def run(self, workload: Workload, *, logprobs: bool) -> list[CallResult]:
         progress = Progress(workload)
-        done: dict[int, Done] = {}
+        done: dict[int, CallResult] = {}
         ready = progress.start()
         while not progress.done:
             for index in ready:
                 self._ask(index, progress.prompt(index), workload.calls[index])
             result = self._result()
             index = int(result.request_id)
-            done[index] = Done(
+            done[index] = CallResult(
                 prompt_tokens=len(result.prompt_ids),
                 token_ids=result.generated_tokens,
                 logprobs=result.logprobs if logprobs else None,
@@ -239,7 +245,7 @@ class ContinuousPeer:
             if result is not None and result.is_finished():
                 return result
             if result is None and not self.session.is_running():
-                raise EngineError("continuous batching ended by itself")
+                raise EngineError("continuous batching stopped unexpectedly")
 
     def close(self) -> None:
         if self.session is not None:
@@ -248,25 +254,25 @@ class ContinuousPeer:
 
 
 def in_waves(
-    workload: Workload, batch: Callable[[list[list[int]], list[Call]], list[Done]], *, limit: int
-) -> list[Done]:
-    """Run everything that waits for nothing, then everything that waited for that, and so on, in batches of `limit`."""
+    workload: Workload, batch: Callable[[list[list[int]], list[Call]], list[CallResult]], *, limit: int
+) -> list[CallResult]:
+    """Run the calls that wait for nothing, then those that waited for them, and so on, in batches of `limit`."""
     progress = Progress(workload)
-    done: dict[int, Done] = {}
+    done: dict[int, CallResult] = {}
     ready = progress.start()
     while ready:
         following: list[int] = []
-        for group in _of_a_length(ready, workload, limit):
+        for group in _by_length(ready, workload, limit):
             prompts, calls = [progress.prompt(i) for i in group], [workload.calls[i] for i in group]
-            for index, one in zip(group, batch(prompts, calls), strict=True):
-                done[index] = one
-                following += progress.end(index, one.token_ids)
+            for index, result in zip(group, batch(prompts, calls), strict=True):
+                done[index] = result
+                following += progress.end(index, result.token_ids)
         ready = following
     return [done[index] for index in range(len(workload.calls))]
 
 
-def _of_a_length(ready: list[int], workload: Workload, limit: int) -> Iterator[list[int]]:
-    """Batches of calls that end at about the same time."""
+def _by_length(ready: list[int], workload: Workload, limit: int) -> Iterator[list[int]]:
+    """Batches of calls of similar length."""
     ready = sorted(ready, key=lambda index: workload.calls[index].new_tokens)
     return (ready[start : start + limit] for start in range(0, len(ready), limit))
 
@@ -278,14 +284,14 @@ def _load(setting: Setting) -> PreTrainedModel:
 
 
 def _sampling(*, eos: int | None) -> Any:
-    """Plain sampling from the whole vocabulary, without an end."""
+    """Sampling from the whole vocabulary, without stopping."""
     from transformers import GenerationConfig
 
     return GenerationConfig(do_sample=True, temperature=1.0, top_k=0, top_p=1.0, eos_token_id=eos, pad_token_id=0)
 
 
 def _continuous_config(cache_tokens: int, page: int, *, logprobs: bool) -> Any:
-    """Settings of continuous batching, under the names that this version of transformers has for them."""
+    """Settings of continuous batching, under the names of the installed version of transformers."""
     from transformers import ContinuousBatchingConfig
 
     names = {field.name for field in dataclasses.fields(ContinuousBatchingConfig)}
@@ -294,7 +300,7 @@ def _continuous_config(cache_tokens: int, page: int, *, logprobs: bool) -> Any:
         "num_blocks": -(-cache_tokens // page) + 8,
         "max_batch_tokens": min(STEP_TOKENS, cache_tokens),
         "return_logprobs": logprobs,
-        "auto_switch_to_flash": False,  # the size of a page has been chosen for the attention there is
+        "auto_switch_to_flash": False,  # the page size matches the chosen attention
     }
     return ContinuousBatchingConfig(**{name: value for name, value in wanted.items() if name in names})
 

@@ -1,4 +1,4 @@
-"""What was measured of engines, as a table for people and as facts for machines."""
+"""The results of the engine benchmark, as tables and as JSON."""
 
 # pyright: standard
 
@@ -36,12 +36,12 @@ class Row:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Of the best pass; None for a row that may not be compared."""
+        """The speed of the best pass; None for a row with an error."""
         return self.generated_tokens / min(self.seconds) if self.seconds and self.error is None else None
 
 
-def facts_of(rows: Sequence[Row], workloads: Sequence[Workload], *, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that was measured, and on what."""
+def bench_facts(rows: Sequence[Row], workloads: Sequence[Workload], *, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All results, with the command, the hardware and the versions."""
     return {
         "command": shlex.join(
             ["ramet", "bench", "engine", *sys.argv[3 if sys.argv[1:3] == ["bench", "engine"] else 1 :]]
@@ -58,40 +58,40 @@ def facts_of(rows: Sequence[Row], workloads: Sequence[Workload], *, options: Map
 
 
 def times_generate(row: Row, rows: Sequence[Row]) -> float | None:
-    """How many times as fast as `transformers.generate` at the same; None where one of both has no number."""
+    """The speed relative to `transformers.generate` on the same work; None if one of them has no number."""
     same = [other for other in rows if (other.workload, other.logprobs) == (row.workload, row.logprobs)]
     base = next((other.tokens_per_s for other in same if other.engine == "generate"), None)
     return row.tokens_per_s / base if row.tokens_per_s and base else None
 
 
 def show(console: Console, facts: Mapping[str, Any]) -> None:
-    """A table for each workload, and under them what they were measured on."""
+    """Print a table per workload, then errors, hardware and versions."""
     options = facts["options"]
     for name, shape in facts["workloads"].items():
         console.print(_title(name, shape), style="bold", soft_wrap=True)
-        console.print(_table([one for one in facts["results"] if one["workload"] == name]))
-    for one in facts["results"]:
-        if one["error"] is not None:
-            asked = "with" if one["logprobs"] else "without"
+        console.print(_table([row for row in facts["results"] if row["workload"] == name]))
+    for row in facts["results"]:
+        if row["error"] is not None:
+            mode = "with" if row["logprobs"] else "without"
             console.print(
-                f"{one['engine']}, {one['workload']} {asked} log-probs: {one['error']}", style="red", soft_wrap=True
+                f"{row['engine']}, {row['workload']} {mode} log-probs: {row['error']}", style="red", soft_wrap=True
             )
     versions = " · ".join(f"{name} {number}" for name, number in facts["versions"].items())
     console.print(f"{facts['hardware']} · {options['model']} in {options['dtype']} · {versions}", soft_wrap=True)
     note = (
-        f"Tokens are generated ones, of the best of {options['sizes']['repeat']} passes. Each cache holds "
-        f"{options['cache_tokens']:,} tokens. ramet gives log-probs with every token, asked for or not."
+        f"Generated tokens per second, best of {options['sizes']['repeat']} passes. Each cache has "
+        f"{options['cache_tokens']:,} tokens. ramet always returns log-probs."
     )
-    if any(one["engine"] == "vllm" and one["peak_bytes"] for one in facts["results"]):
-        note += " Memory is what torch allocated at most; vllm's is what its start took of the GPU."
+    if any(row["engine"] == "vllm" and row["peak_bytes"] for row in facts["results"]):
+        note += " Memory is the peak allocated by torch; for vllm, what it takes when it starts."
     console.print(note, style="dim", soft_wrap=True)
 
 
 def _title(name: str, shape: Mapping[str, int]) -> str:
     roots = shape["roots"]
-    several = f"{roots:,} tree{'s' if roots > 1 else ''}, " if roots < shape["calls"] else ""
+    trees = f"{roots:,} tree{'s' if roots > 1 else ''}, " if roots < shape["calls"] else ""
     return (
-        f"{name}: {several}{shape['calls']:,} calls, {shape['prompt_tokens']:,} prompt tokens "
+        f"{name}: {trees}{shape['calls']:,} calls, {shape['prompt_tokens']:,} prompt tokens "
         f"({shape['unique_prompt_tokens']:,} unique), {shape['generated_tokens']:,} generated"
     )
 
@@ -102,12 +102,12 @@ def _table(results: Sequence[Mapping[str, Any]]) -> Table:
     table = Table("engine", "version", "log-probs")
     for column in ("tokens/s", "times generate", "peak MB"):
         table.add_column(column, justify="right")
-    for one in results:
-        head = [one["engine"], str(one["facts"].get("version", "")), "yes" if one["logprobs"] else "no"]
-        missing = "not measured" if one["error"] is None else "refused"
-        speed = missing if one["tokens_per_s"] is None else f"{one['tokens_per_s']:,.0f}"
-        times = "" if one["times_generate"] is None else f"{one['times_generate']:.2f}"
-        peak = "" if one["peak_bytes"] is None else f"{one['peak_bytes'] / 2**20:,.0f}"
+    for row in results:
+        head = [row["engine"], str(row["facts"].get("version", "")), "yes" if row["logprobs"] else "no"]
+        missing = "not measured" if row["error"] is None else "refused"
+        speed = missing if row["tokens_per_s"] is None else f"{row['tokens_per_s']:,.0f}"
+        times = "" if row["times_generate"] is None else f"{row['times_generate']:.2f}"
+        peak = "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**20:,.0f}"
         table.add_row(*head, speed, times, peak)
     return table
 
@@ -121,10 +121,10 @@ def _hardware(device: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "ramet": ramet.__version__}
+    versions = {"python": platform.python_version(), "ramet": ramet.__version__}
     for name in ("torch", "transformers", "vllm"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

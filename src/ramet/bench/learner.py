@@ -1,7 +1,7 @@
-"""What the learner computes a second: groups that share a prompt, packed into a trie against padded side by side.
+"""The speed of a training step: rows that share a prompt, packed into a trie against padded.
 
-The same rows and the same budget of tokens a micro-batch for everybody, after a check that packed and padded agree on
-this device. On a GPU the model has the shape of SmolLM2-135M, elsewhere it is a small one; weights are random.
+All modes get the same rows and tokens per micro-batch, after a check that packed and padded agree on this device. On a
+GPU the model has the size of SmolLM2-135M, elsewhere it is smaller; weights are random.
 
     python -m ramet.bench.learner --prompts 512 1024 4096
 """
@@ -25,18 +25,19 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, did_you_mean
 from ramet.models.folders import choose_device
-from ramet.train.local.forward import score
-from ramet.train.local.gradients import Stats, backward
-from ramet.train.local.losses import Loss
+from ramet.train.local.forward import row_logprobs
+from ramet.train.local.gradients import forward_backward
 from ramet.train.local.policy import Policy, prepare
+from ramet.train.loss import Loss
+from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 
 Facts = dict[str, Any]
-WIDE = 200  # columns in a file or pipe
-TOLERANCE = 1e-2  # kernels for single precision may round products
-MODES = ("plain", "padded", "packed", "recomputed")  # the last one: packed, layers computed again for the gradient
+WIDE = 200  # columns when the output is not a terminal
+TOLERANCE = 1e-2  # float32 kernels may round products
+MODES = ("plain", "padded", "packed", "recomputed")  # recomputed: packed with gradient checkpointing
 SHAPES: dict[str, dict[str, Any]] = {
     "135m": {
         "vocab_size": 49152,
@@ -64,17 +65,17 @@ def make_model(shape: str, device: torch.device, dtype: torch.dtype) -> LlamaFor
 
 
 def make_rows(*, prompt: int, answer: int, group: int, num_groups: int, vocabulary: int) -> list[Row]:
-    """Groups whose rows share their prompt; answers of half to the whole of `answer` tokens are trained."""
+    """Groups of rows with a shared prompt and answers of `answer` / 2 to `answer` trained tokens."""
     dice = random.Random(prompt)
     rows: list[Row] = []
     for task in range(num_groups):
         shared = tuple(dice.randrange(vocabulary) for _ in range(prompt))
         for member in range(group):
-            said = tuple(dice.randrange(vocabulary) for _ in range(dice.randint(answer // 2, answer)))
+            answer_ids = tuple(dice.randrange(vocabulary) for _ in range(dice.randint(answer // 2, answer)))
             rows.append(
                 Row(
-                    token_ids=shared + said,
-                    mask=(False,) * prompt + (True,) * len(said),
+                    token_ids=shared + answer_ids,
+                    mask=(False,) * prompt + (True,) * len(answer_ids),
                     logprobs=None,
                     advantage=dice.uniform(-1, 1),
                     tree_id=f"{task}.{member}",
@@ -85,33 +86,33 @@ def make_rows(*, prompt: int, answer: int, group: int, num_groups: int, vocabula
 
 
 def make_policy(mode: str, model: LlamaForCausalLM) -> Policy:
-    """`plain` is what a first loop does: pad, and keep all logits."""
+    """The policy for a mode. `plain` pads and keeps all logits, as a simple training loop does."""
     policy = prepare(copy.deepcopy(model), packed=mode in ("packed", "recomputed"), checkpointing=mode == "recomputed")
     return dataclasses.replace(policy, head=None) if mode == "plain" else policy
 
 
 def check(device: torch.device) -> Facts:
-    """Packed against padded in single precision on this device. Speeds of something else are not worth printing."""
+    """Compare packed with padded in float32 on this device; raises if they differ."""
     model = make_model("5m", device, torch.float32)
-    long = 1 if device.type == "cuda" else 0.1  # blocks of a GPU's kernels are 128 tokens
-    lengths = {"prompt": int(200 * long), "answer": int(120 * long)}
+    scale = 1 if device.type == "cuda" else 0.1  # GPU kernels have blocks of 128 tokens
+    lengths = {"prompt": int(200 * scale), "answer": int(120 * scale)}
     rows = make_rows(**lengths, group=3, num_groups=3, vocabulary=SHAPES["5m"]["vocab_size"])
-    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    results: list[tuple[torch.Tensor, torch.Tensor]] = []
     for mode in ("padded", "packed", "recomputed"):
         policy = make_policy(mode, model)
         step(policy, rows, tokens=4096)
-        slopes = torch.cat([parameter.grad.flatten() for parameter in policy.trained if parameter.grad is not None])
+        gradient = torch.cat([parameter.grad.flatten() for parameter in policy.trained if parameter.grad is not None])
         with torch.no_grad():
-            found.append((score(policy, rows).logprobs, slopes))
-    values = max(float((found[0][0] - other[0]).abs().max()) for other in found[1:])
-    slopes = max(float((found[0][1] - other[1]).norm() / found[0][1].norm()) for other in found[1:])
-    if values > TOLERANCE or slopes > TOLERANCE:
-        raise AssertionError(f"packed and padded differ: log-probs by {values:.1e}, gradients by {slopes:.1e}")
-    return {"logprobs": values, "gradients": slopes}
+            results.append((row_logprobs(policy, rows).logprobs, gradient))
+    logprobs = max(float((results[0][0] - other[0]).abs().max()) for other in results[1:])
+    gradients = max(float((results[0][1] - other[1]).norm() / results[0][1].norm()) for other in results[1:])
+    if logprobs > TOLERANCE or gradients > TOLERANCE:
+        raise AssertionError(f"packed and padded differ: log-probs by {logprobs:.1e}, gradients by {gradients:.1e}")
+    return {"logprobs": logprobs, "gradients": gradients}
 
 
 def measure(mode: str, model: LlamaForCausalLM, rows: Sequence[Row], *, tokens: int, repeat: int) -> Facts:
-    """Best of `repeat` steps after a first one that is not counted."""
+    """The best of `repeat` steps, after one warm-up step."""
     policy = make_policy(mode, model)
     step(policy, rows, tokens=tokens)
     reset_peak(policy.device)
@@ -129,13 +130,13 @@ def measure(mode: str, model: LlamaForCausalLM, rows: Sequence[Row], *, tokens: 
 
 
 def step(policy: Policy, rows: Sequence[Row], *, tokens: int) -> tuple[float, Stats]:
-    """Seconds and numbers of all gradients of one optimiser step."""
+    """The seconds and statistics of the gradient of one optimiser step."""
     policy.model.zero_grad(set_to_none=True)
-    began = time.perf_counter()
-    stats = backward(policy, rows, loss=Loss(kind="plain"), tokens=tokens)
+    started = time.perf_counter()
+    stats = forward_backward(policy, rows, loss=Loss(kind="plain"), micro_batch_tokens=tokens)
     if policy.device.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - began, stats
+    return time.perf_counter() - started, stats
 
 
 def reset_peak(device: torch.device) -> None:
@@ -148,7 +149,7 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_gib(device: torch.device) -> float | None:
-    """The most memory in use since the last reset: of the GPU, or of this process."""
+    """Peak memory since the last reset, of the GPU or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**30
     status = Path("/proc/self/status")
@@ -167,23 +168,23 @@ def bench(
     device: str | None = None,
     as_json: bool = False,
 ) -> None:
-    """Measure every mode on every length of prompt; print one table."""
+    """Measure every mode with every prompt length; print one table."""
     from rich.console import Console
 
     place = choose_device(device)
     on_gpu = place.type == "cuda"
     dtype = torch.bfloat16 if on_gpu else torch.float32
-    shape = chosen("shape", [shape or ("135m" if on_gpu else "5m")], SHAPES)[0]
+    shape = check_names("shape", [shape or ("135m" if on_gpu else "5m")], SHAPES)[0]
     tokens = tokens or (32768 if on_gpu else 4608)
     repeat = repeat or (3 if on_gpu else 1)
-    modes = chosen("modes", modes or MODES, MODES)
+    modes = check_names("modes", modes or MODES, MODES)
     if max(prompts) + answer > tokens:
         raise ConfigError(f"a row of {max(prompts) + answer:,} tokens does not fit into a micro-batch of {tokens:,}")
     console = Console(stderr=as_json)
     if not console.is_terminal:
         console = Console(stderr=as_json, width=WIDE)
     results: list[Facts] = []
-    with console.status("checking that packed is padded") as status:
+    with console.status("comparing packed with padded") as status:
         agreement = check(place)
         model = make_model(shape, place, dtype)
         for prompt in prompts:
@@ -193,7 +194,7 @@ def bench(
             for mode in modes:
                 status.update(f"measuring {mode}: {len(rows)} rows, prompts of {prompt:,} tokens")
                 results.append(measure(mode, model, rows, tokens=tokens, repeat=repeat) | {"prompt": prompt})
-    title = f"{shape} {dtype} on {place}, groups of {group}, {tokens:,} tokens a micro-batch"
+    title = f"{shape} {dtype} on {place}, groups of {group}, {tokens:,} tokens per micro-batch"
     if as_json:
         sys.stdout.write(json.dumps({"title": title, "agreement": agreement, "results": results}, indent=1) + "\n")
         return
@@ -204,23 +205,23 @@ def bench(
     )
 
 
-def chosen(name: str, words: Sequence[str], known: Sequence[str] | dict[str, Any]) -> list[str]:
-    """Words that are all known."""
-    for word in words:
-        if word not in known:
-            raise ConfigError(f"{name}: {word!r} is none of {', '.join(known)}")
-    return list(words)
+def check_names(option: str, names: Sequence[str], known: Sequence[str] | dict[str, Any]) -> list[str]:
+    """The names, or a `ConfigError` for an unknown one."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{option}: unknown name {name!r}: {did_you_mean(name, known)}")
+    return list(names)
 
 
-def numbers(text: str) -> list[int]:
-    """Numbers with commas between them.
+def parse_numbers(text: str) -> list[int]:
+    """Positive whole numbers, separated by commas.
 
     Example:
-        numbers("512,1024")  # [512, 1024]
+        parse_numbers("512,1024")  # [512, 1024]
     """
     parts = text.split(",")
     if not all(part.strip().isdigit() and int(part) for part in parts):
-        raise ConfigError(f"prompts are whole numbers from 1 up with commas between them; got {text!r}")
+        raise ConfigError(f"prompts must be positive whole numbers, separated by commas; got {text!r}")
     return [int(part) for part in parts]
 
 
@@ -235,11 +236,11 @@ def _table(title: str, results: Sequence[Facts]) -> Any:
         "row tokens/s",
         "read tokens/s",
         "trained/s",
-        f"times {measured_against(results)}",
+        f"times {baseline_mode(results)}",
         "peak GiB",
     )
     table = Table(*heads, title=title)
-    against = measured_against(results)
+    against = baseline_mode(results)
     first = {row["prompt"]: row["seconds"] for row in results if row["mode"] == against}
     for row in results:
         peak = row["peak_gib"]
@@ -257,8 +258,8 @@ def _table(title: str, results: Sequence[Facts]) -> Any:
     return table
 
 
-def measured_against(results: Sequence[Facts]) -> str:
-    """What everybody is compared with: padding, if it was measured."""
+def baseline_mode(results: Sequence[Facts]) -> str:
+    """The mode that others are compared with: padded, if it was measured."""
     measured = [row["mode"] for row in results]
     return "padded" if "padded" in measured else measured[0]
 
@@ -268,7 +269,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, nargs="+", default=[512, 1024, 4096])
     parser.add_argument("--answer", type=int, default=256, help="longest answer, in tokens")
     parser.add_argument("--group", type=int, default=8, help="rows that share a prompt")
-    parser.add_argument("--tokens", type=int, help="tokens a micro-batch")
+    parser.add_argument("--tokens", type=int, help="tokens per micro-batch")
     parser.add_argument("--repeat", type=int)
     parser.add_argument("--modes", nargs="+", choices=MODES)
     parser.add_argument("--shape", choices=SHAPES)

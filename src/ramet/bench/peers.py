@@ -3,7 +3,7 @@
 
 Every node above the last level takes two model turns (delegate to `fanout` children, then add
 up their answers); a node of the last level takes one turn and answers "1". The model is a
-script and takes no time, so what is measured is the framework.
+script and takes no time, so only the framework is measured.
 """
 
 import argparse
@@ -27,7 +27,7 @@ Run = Callable[[], str]
 TASK = "sum the leaves"
 # The most turns a node takes: a third would be a framework's retry after a failed child.
 TURN_LIMIT = 2
-# Said in the line of results where a peer is not measured as it is shipped.
+# Printed with the results of a peer that is not measured exactly as shipped.
 NOTES = {"rlms": {"note": "the REPL's chdir is disabled: it races between parallel children"}}
 
 
@@ -51,7 +51,7 @@ class Script:
         return str(sum(received)) if received else None
 
     def check(self, answer: str) -> None:
-        """Refuse to compare a run that did not do the whole tree."""
+        """Raise if the run did not do the whole tree."""
         wanted = str(self.fanout**self.depth)
         if self.calls != self.expected_calls or answer != wanted:
             raise RuntimeError(
@@ -64,8 +64,8 @@ def _rlms_code(script: Script, level: int, prompt: Any) -> str:
     """Return the code block a node of this level answers its prompt with."""
     answer = script.turn(level)
     if answer is None and any(message["role"] == "assistant" for message in prompt):
-        # Read from the REPL variable, as the framework means it: printed output may land in a
-        # sibling's buffer, because each REPL thread swaps the one sys.stdout.
+        # Read the REPL variable, as the framework intends: printed output may end up in a
+        # sibling's buffer, because every REPL thread swaps the same sys.stdout.
         answer = "sum(map(int, replies))"
     if answer is None:
         tasks = f'["{TASK}"] * {script.fanout}'
@@ -79,7 +79,7 @@ def _rlms_client_class(script: Script) -> type:
     from rlm.core.types import ModelUsageSummary, UsageSummary
 
     class ScriptedClient(BaseLM):
-        # Abstract, but only asked for by bare model calls.
+        # Abstract, but only used by bare model calls.
         acompletion: Any = None
         get_last_usage: Any = None
 
@@ -93,14 +93,14 @@ def _rlms_client_class(script: Script) -> type:
 
 
 @contextlib.contextmanager
-def _rlms_threads_tamed() -> Iterator[None]:
+def _rlms_thread_safe() -> Iterator[None]:
     """Keep parallel REPLs from breaking each other, and this process, while a tree runs."""
     from rlm.environments.local_repl import LocalREPL
 
     streams = sys.stdout, sys.stderr
     # Each REPL changes the working directory of the whole process to its own folder and back,
-    # so as shipped a parallel child now and then stands in a folder its sibling has removed,
-    # and fails. Without this favour the peer could only be measured one child at a time.
+    # so as shipped a parallel child sometimes runs in a folder that its sibling has removed,
+    # and fails. Without this patch the peer could only be measured one child at a time.
     with mock.patch.object(LocalREPL, "_temp_cwd", contextlib.nullcontext):
         try:
             yield
@@ -109,7 +109,7 @@ def _rlms_threads_tamed() -> Iterator[None]:
 
 
 def _prepare_rlms(script: Script) -> Run:
-    """Build the root RLM; it makes the child RLMs, each with its own REPL, by itself."""
+    """Build the root RLM, which creates the child RLMs itself, each with its own REPL."""
     import rlm.core.rlm as core
 
     client_class = _rlms_client_class(script)
@@ -123,7 +123,7 @@ def _prepare_rlms(script: Script) -> Run:
 
     def run() -> str:
         scripted = mock.patch.object(core, "get_client", lambda _, given: client_class(**given))
-        with _rlms_threads_tamed(), scripted:
+        with _rlms_thread_safe(), scripted:
             return root.completion(TASK).response
 
     return run
@@ -167,7 +167,7 @@ def _prepare_openai_agents(script: Script) -> Run:
     agent: Any = None
     for level in range(script.depth, -1, -1):
         agent = Agent(name=f"level {level}", model=_agents_model(script, level), tools=tools)
-        # Errors are raised, not handed to the model: a failed child must end the run.
+        # Errors are raised, not passed to the model: a failed child must end the run.
         tools = [agent.as_tool("child", "Sums the leaves.", failure_error_function=None)]
 
     def run() -> str:
@@ -250,7 +250,7 @@ def _prepare_smolagents(script: Script) -> Run:
     from smolagents import LogLevel, ToolCallingAgent
 
     models = [_smolagents_model(script, level) for level in range(script.depth + 1)]
-    # Parsed once and shared, as a user who builds many agents would do.
+    # Parsed once and shared, as in a program that builds many agents.
     templates = ToolCallingAgent([], models[0]).prompt_templates
 
     def build(level: int, number: int) -> Any:
@@ -298,7 +298,7 @@ PEERS: dict[str, Callable[[int, int], None]] = {n: partial(_run_tree, n) for n i
 
 
 def _peak_mb() -> float:
-    """Return the most memory this process has held, in MiB; `getrusage` would count its parent's."""
+    """Return the peak memory of this process in MiB; `getrusage` would include its parent's."""
     status = pathlib.Path("/proc/self/status")
     if status.exists():
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
@@ -309,7 +309,7 @@ def _peak_mb() -> float:
 def measure(name: str, fanout: int, depth: int, repeat: int) -> dict[str, Any]:
     """Measure one peer after a small warm-up and return its line of results."""
     PEERS[name](2, 1)
-    # Before building, so that agents that must exist once per node count as memory per node.
+    # Before building, so that frameworks with one agent object per node are charged for it.
     before = _peak_mb()
     script, started = Script(fanout, depth), time.perf_counter()
     run = PREPARE[name](script)
@@ -325,7 +325,7 @@ def measure(name: str, fanout: int, depth: int, repeat: int) -> dict[str, Any]:
         "cpu_us_per_node": round(cpu_seconds / script.nodes * 1e6, 1),
         "build_seconds": round(built, 6),
         "peak_mb": round(_peak_mb() - before, 2),
-        # All four run the children of a node at once: two by asyncio, two by threads.
+        # All four run the children of a node in parallel: two with asyncio, two with threads.
         "parallel": True,
     } | NOTES.get(name, {})
 

@@ -1,6 +1,6 @@
-"""What the runtime itself costs per node: a scripted model that takes no time, and everything else is us.
+"""The overhead of the runtime per node, measured with a scripted model that takes no time.
 
-Each framework runs in a process of its own, so that memory and imports do not mix.
+Each framework runs in its own process, so that memory and imports do not mix.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -29,8 +29,13 @@ from ramet.errors import ConfigError
 from ramet.interfaces import Dialect
 from ramet.types import Prompt
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 Facts = dict[str, Any]
-OURS = {"ramet": "tools", "ramet (python cells)": "python"}
+PEERS = ("langgraph", "openai-agents", "smolagents", "rlms")
+TIMEOUT_S = 300
+VARIANTS = {"ramet": "tools", "ramet (python cells)": "python"}
 
 
 def count_nodes(fanout: int, depth: int) -> int:
@@ -38,7 +43,7 @@ def count_nodes(fanout: int, depth: int) -> int:
 
 
 def tools_script(fanout: int, depth: int) -> Script:
-    """Inner nodes delegate, then add up what came back; leaves answer 1."""
+    """Inner nodes delegate, then add up the answers; leaves answer 1."""
     call = {"name": "delegate", "arguments": {"goals": [str(i) for i in range(fanout)]}}
     delegate = f"<tool_call>{json.dumps(call)}</tool_call>"
 
@@ -54,7 +59,7 @@ def tools_script(fanout: int, depth: int) -> Script:
 
 
 def python_script(fanout: int, depth: int) -> Script:
-    """The same in code: one cell delegates, the next finishes with the sum."""
+    """The same as code: one cell delegates, the next finishes with the sum."""
     children = ", ".join(f"delegate('{i}')" for i in range(fanout))
     delegate = f"<python>import asyncio\nparts = await asyncio.gather({children})</python>"
 
@@ -67,12 +72,12 @@ def python_script(fanout: int, depth: int) -> Script:
 
 
 async def measure(dialect_name: str, *, fanout: int, depth: int, repeat: int) -> Facts:
-    """Best of `repeat` runs. Refuses to report a tree that did not really run."""
+    """The fastest of `repeat` runs. Raises if a tree did not run completely."""
     nodes = count_nodes(fanout, depth)
     make = python_script if dialect_name == "python" else tools_script
     async with AsyncExitStack() as stack:
         dialect = make_dialect(dialect_name)
-        if isinstance(dialect, PythonDialect):  # worker processes stay, as in a program that runs many trees
+        if isinstance(dialect, PythonDialect):  # keep the worker processes, as a program that runs many trees does
             await stack.enter_async_context(dialect)
         best, cpu, peak = await _best(dialect, make, fanout=fanout, depth=depth, repeat=repeat)
     return {
@@ -94,9 +99,9 @@ async def _best(
     best, cpu = float("inf"), float("inf")
     for _ in range(repeat):
         gc.collect()
-        wall_began, cpu_began = time.perf_counter(), time.process_time()
+        wall_start, cpu_start = time.perf_counter(), time.process_time()
         await _once(dialect, make(fanout, depth), fanout=fanout, depth=depth)
-        best, cpu = min(best, time.perf_counter() - wall_began), min(cpu, time.process_time() - cpu_began)
+        best, cpu = min(best, time.perf_counter() - wall_start), min(cpu, time.process_time() - cpu_start)
     return best, cpu, _peak_mb() - before
 
 
@@ -111,7 +116,7 @@ async def _once(dialect: Dialect, script: Script, *, fanout: int, depth: int) ->
 
 
 async def hold_open(num_nodes: int) -> Facts:
-    """A root and children that are all in flight at the same moment."""
+    """A root whose children are all in flight at the same time."""
     goals = json.dumps([str(i) for i in range(num_nodes - 1)])
     call = f'<tool_call>{{"name": "delegate", "arguments": {{"goals": {goals}}}}}</tool_call>'
 
@@ -129,16 +134,16 @@ async def hold_open(num_nodes: int) -> Facts:
         reserve=8,
         window=100 * num_nodes + 100_000,
     )
-    before, began = _peak_mb(), time.process_time()
+    before, started = _peak_mb(), time.process_time()
     tree = await run("0", engine=engine, budget=budget)
     if engine.most_running != num_nodes - 1 or tree.answer != "done":
         raise AssertionError(f"only {engine.most_running} of {num_nodes - 1} children were open at once")
-    spent = time.process_time() - began
+    spent = time.process_time() - started
     return {"open_nodes": num_nodes, "cpu_us_per_node": spent / num_nodes * 1e6, "peak_mb": _peak_mb() - before}
 
 
 def _peak_mb() -> float:
-    """The most memory this process has held. What `getrusage` says includes the process that started it."""
+    """Peak memory of this process. `getrusage` would include the process that started it."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
@@ -146,34 +151,35 @@ def _peak_mb() -> float:
 
 
 def bench(*, fanout: int, depth: int, open_nodes: int, repeat: int, python: Path | None, as_json: bool) -> None:
-    """Measure ourselves and whoever else is there; print one table."""
+    """Measure ramet and the installed peers; print one table."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(stderr=as_json)
     size = ["--fanout", str(fanout), "--depth", str(depth), "--repeat", str(repeat)]
+    ramet_command = [sys.executable, "-m", "ramet.bench.runtime"]
+    peer_command = [str(python or sys.executable), str(Path(__file__).with_name("peers.py"))]
+    commands = {name: [*ramet_command, "--dialect", dialect, *size] for name, dialect in VARIANTS.items()}
+    commands |= {name: [*peer_command, name, *size] for name in PEERS}
     results: list[Facts] = []
     with console.status("measuring") as status:
-        for name, dialect in OURS.items():
+        for name, command in commands.items():
             status.update(f"measuring {name}: {count_nodes(fanout, depth):,} nodes")
-            ours = [sys.executable, "-m", "ramet.bench.runtime", "--dialect", dialect, *size]
-            results.append(_child(ours) | {"name": name})
-        for name in ("langgraph", "openai-agents", "smolagents", "rlms"):
-            status.update(f"measuring {name}")
-            peers = str(Path(__file__).with_name("peers.py"))
-            results.append(_child([str(python or sys.executable), peers, name, *size]) | {"name": name})
+            results.append(_measure_in_process(command) | {"name": name})
         status.update(f"holding {open_nodes:,} nodes open")
-        opened = (
-            _child([sys.executable, "-m", "ramet.bench.runtime", "--open", str(open_nodes)]) if open_nodes else None
-        )
+        opened = _measure_in_process([*ramet_command, "--open", str(open_nodes)]) if open_nodes else None
     if as_json:
         facts = {"fanout": fanout, "depth": depth, "results": results, "open": opened}
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
-        return
+    else:
+        _print_results(console, results, opened)
+
+
+def _print_results(console: Console, results: list[Facts], opened: Facts | None) -> None:
+    from rich.table import Table
+
     base = results[0]["us_per_node"]
-    table = Table(
-        "framework", "version", "µs per node", "CPU µs per node", "times ramet", "peak MB", title=_title(results)
-    )
+    columns = ("framework", "version", "µs per node", "CPU µs per node", "times ramet", "peak MB")
+    table = Table(*columns, title=_title(results))
     for row in results:
         if "error" in row:
             table.add_row(row["name"], "", row["error"], "", "", "")
@@ -201,12 +207,12 @@ def _title(results: list[Facts]) -> str:
     return f"one scripted tree of {results[0]['nodes']:,} nodes, the model takes no time"
 
 
-def _child(command: list[str]) -> Facts:
-    """Run one measurement; its last line is JSON, whatever happened."""
+def _measure_in_process(command: list[str]) -> Facts:
+    """Run one measurement in its own process. Its last line of output is JSON, also after an error."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": "took more than 300 s"}
+        return {"error": f"took more than {TIMEOUT_S} s"}
     except OSError as error:
         raise ConfigError(f"cannot start {command[0]}: {error.strerror}") from None
     lines = done.stdout.strip().splitlines()
@@ -216,7 +222,7 @@ def _child(command: list[str]) -> Facts:
 
 
 def main() -> None:
-    """One measurement, as JSON: what `bench` starts in a process of its own."""
+    """Print one measurement as JSON; `bench` starts this in a separate process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dialect", default="tools")
     for name, default in (("--fanout", 4), ("--depth", 4), ("--repeat", 5), ("--open", 0)):

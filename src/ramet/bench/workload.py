@@ -1,7 +1,7 @@
-"""What engines are compared on: calls of exact length, some of which wait for others.
+"""Workloads for engines: calls of fixed length, some of which wait for others.
 
-A prompt is made of segments: ids that are given, and everything an earlier call sampled. So a node's second turn goes
-on from what the engine itself said in the first, whichever tokens those were; the work is the same for every engine.
+A prompt consists of segments: given ids, and the tokens that an earlier call sampled. A node's second turn continues
+from what the engine itself sampled in the first, whatever those tokens were; the work is the same for every engine.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ GOAL_TOKENS = (20, 120)
 DELEGATION_TOKENS = (20, 80)  # the turn in which a node asks for children
 FANOUT = (2, 6)
 SHORTEST_ANSWER = 16
-TYPICAL_ANSWER, ANSWER_SPREAD = 3.9, 0.7  # of the logarithm: half of all answers have fewer than 50 tokens
-DELEGATES = (1.0, 0.3, 0.15)  # how likely a node of this depth delegates; deeper ones never do
-BETWEEN_TOKENS = 6  # the words around what a child answered
+TYPICAL_ANSWER, ANSWER_SPREAD = 3.9, 0.7  # of the logarithm of its length; the median is about 50 tokens
+DELEGATES = (1.0, 0.3, 0.15)  # probability that a node delegates, by depth; deeper nodes never do
+BETWEEN_TOKENS = 6  # the text around a child's answer
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """Stands for all the tokens that a call sampled."""
+class Sampled:
+    """A placeholder for all tokens that a call sampled."""
 
     call: int
 
 
-Segment = tuple[int, ...] | Said
+Segment = tuple[int, ...] | Sampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One completion to ask for: exactly `new_tokens`, once the calls named in `after` have ended."""
+    """One completion of exactly `new_tokens`, to start when the calls in `after` have ended."""
 
     segments: tuple[Segment, ...]
     new_tokens: int
@@ -48,32 +48,32 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How big a workload is.
+    """The size of a workload.
 
-    `unique_prompt_tokens` is what is left of the prompts when every prefix is computed only once: no cache saves more.
+    `unique_prompt_tokens` counts every prefix once: no cache can save more.
     """
 
-    roots: int  # calls that wait for nothing: as many as there are trees
+    roots: int  # calls that wait for nothing: one per tree
     calls: int
     prompt_tokens: int
     unique_prompt_tokens: int
     generated_tokens: int
-    critical_path_tokens: int  # generated, on the longest chain of calls that wait for each other
+    critical_path_tokens: int  # generated on the longest chain of calls that wait for each other
     longest: int  # prompt and completion of one call
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Calls in an order in which each comes after those it waits for: any beginning of it is a workload too."""
+    """Calls in topological order: every prefix of a workload is a workload."""
 
     name: str
     calls: tuple[Call, ...]
 
     def __post_init__(self) -> None:
         for index, call in enumerate(self.calls):
-            said = [segment.call for segment in call.segments if isinstance(segment, Said)]
-            if not set(said) <= set(call.after) or not all(0 <= other < index for other in call.after):
-                raise ConfigError(f"call {index} of {self.name} needs words it does not wait for")
+            quoted = [segment.call for segment in call.segments if isinstance(segment, Sampled)]
+            if not set(quoted) <= set(call.after) or not all(0 <= other < index for other in call.after):
+                raise ConfigError(f"call {index} of {self.name} quotes a call it does not wait for")
             if call.new_tokens < 1 or not call.segments:
                 raise ConfigError(f"call {index} of {self.name} is empty")
 
@@ -81,25 +81,25 @@ class Workload:
         return replace(self, calls=self.calls[:count])
 
     def shifted(self, offset: int) -> Workload:
-        """The same work with other ids, so that nothing is found in a cache that an earlier pass has filled."""
+        """The same work with other ids, so that caches filled by an earlier pass do not help."""
         limit = 1 + max(
-            id for call in self.calls for part in call.segments if not isinstance(part, Said) for id in part
+            id for call in self.calls for part in call.segments if not isinstance(part, Sampled) for id in part
         )
 
         def moved(part: Segment) -> Segment:
-            return part if isinstance(part, Said) else tuple((id + offset) % limit for id in part)
+            return part if isinstance(part, Sampled) else tuple((id + offset) % limit for id in part)
 
         return replace(self, calls=tuple(replace(c, segments=tuple(map(moved, c.segments))) for c in self.calls))
 
     def prompt_tokens(self) -> list[int]:
         """The length of every prompt."""
         return [
-            sum(self.calls[part.call].new_tokens if isinstance(part, Said) else len(part) for part in call.segments)
+            sum(self.calls[part.call].new_tokens if isinstance(part, Sampled) else len(part) for part in call.segments)
             for call in self.calls
         ]
 
     def room(self, page: int = 1) -> int:
-        """Tokens of cache that hold every call at once, each in pages of its own."""
+        """The cache size for all calls at once without sharing, in whole pages per call."""
         sizes = zip(self.prompt_tokens(), self.calls, strict=True)
         return sum(-(-(prompt + call.new_tokens) // page) * page for prompt, call in sizes)
 
@@ -118,11 +118,11 @@ class Workload:
 
 
 class Progress:
-    """Which calls have ended, what they said, and which may therefore start."""
+    """Tracks which calls have ended, what they sampled, and which can start."""
 
     def __init__(self, workload: Workload) -> None:
         self.calls = workload.calls
-        self.said: dict[int, Sequence[int]] = {}
+        self.sampled: dict[int, Sequence[int]] = {}
         self._missing = [len(set(call.after)) for call in self.calls]
         self._followers: list[list[int]] = [[] for _ in self.calls]
         for index, call in enumerate(self.calls):
@@ -131,7 +131,7 @@ class Progress:
 
     @property
     def done(self) -> bool:
-        return len(self.said) == len(self.calls)
+        return len(self.sampled) == len(self.calls)
 
     def start(self) -> list[int]:
         """The calls that wait for nothing."""
@@ -140,12 +140,12 @@ class Progress:
     def prompt(self, index: int) -> list[int]:
         ids: list[int] = []
         for part in self.calls[index].segments:
-            ids += self.said[part.call] if isinstance(part, Said) else part
+            ids += self.sampled[part.call] if isinstance(part, Sampled) else part
         return ids
 
-    def end(self, index: int, said: Sequence[int]) -> list[int]:
-        """Take down what a call said; the calls that may start now."""
-        self.said[index] = said
+    def end(self, index: int, token_ids: Sequence[int]) -> list[int]:
+        """Record what a call sampled; returns the calls that can start now."""
+        self.sampled[index] = token_ids
         ready: list[int] = []
         for follower in self._followers[index]:
             self._missing[follower] -= 1
@@ -155,16 +155,16 @@ class Progress:
 
 
 def flat(*, batch: int, prompt: int, new: int, seed: int = 0) -> Workload:
-    """Sequences of one size that share nothing and wait for nothing."""
+    """Independent sequences of one size without common prefixes."""
     ids = random.Random(f"flat ids {seed}")
     calls = (Call(segments=(_given(ids, prompt),), new_tokens=new) for _ in range(batch))
     return Workload("flat", tuple(calls))
 
 
 def trees(*, count: int, system: int = 200, longest: int = 200, seed: int = 0) -> Workload:
-    """Trees as this package runs them: one system prompt for all nodes, ragged goals, ragged answers.
+    """Random trees: one system prompt for all nodes, goals and answers of varying length.
 
-    A node that delegates takes two turns: it asks, then reads what its children said, after its own words, and answers.
+    A node that delegates takes two turns: it delegates, then reads the answers of its children and answers.
     """
     grower = _Grower(system=system, longest=max(longest, SHORTEST_ANSWER), seed=seed)
     for _ in range(count):
@@ -173,7 +173,7 @@ def trees(*, count: int, system: int = 200, longest: int = 200, seed: int = 0) -
 
 
 class _Grower:
-    """Draws trees. Sizes and ids come from generators of their own."""
+    """Draws trees. Sizes and ids have separate random generators."""
 
     def __init__(self, *, system: int, longest: int, seed: int) -> None:
         self.calls: list[Call] = []
@@ -182,17 +182,17 @@ class _Grower:
         self.system = _given(self.ids, system)
 
     def node(self, *, depth: int, after: tuple[int, ...]) -> int:
-        """Add the calls of a node and of everything below it; returns the one in which it answers."""
+        """Add the calls of a node and its descendants; returns the call in which the node answers."""
         opening = self.system + _given(self.ids, self.sizes.randint(*GOAL_TOKENS))
         if depth >= len(DELEGATES) or self.sizes.random() >= DELEGATES[depth]:
             return self._call((opening,), self._answer(), after)
         asking = self._call((opening,), min(self.longest, self.sizes.randint(*DELEGATION_TOKENS)), after)
         children = [self.node(depth=depth + 1, after=(asking,)) for _ in range(self.sizes.randint(*FANOUT))]
-        told: list[Segment] = [opening, Said(asking)]
+        segments: list[Segment] = [opening, Sampled(asking)]
         for child in children:
-            told += [_given(self.ids, BETWEEN_TOKENS), Said(child)]
-        told.append(_given(self.ids, BETWEEN_TOKENS))
-        return self._call(tuple(told), self._answer(), (asking, *children))
+            segments += [_given(self.ids, BETWEEN_TOKENS), Sampled(child)]
+        segments.append(_given(self.ids, BETWEEN_TOKENS))
+        return self._call(tuple(segments), self._answer(), (asking, *children))
 
     def _call(self, segments: tuple[Segment, ...], new_tokens: int, after: tuple[int, ...]) -> int:
         self.calls.append(Call(segments=segments, new_tokens=new_tokens, after=after))
@@ -204,30 +204,30 @@ class _Grower:
 
 
 def recorded(stored: Iterable[Tree]) -> Workload:
-    """The calls of trees that really ran: their prompts, their lengths, who waited for whom."""
+    """The calls of recorded trees, with their prompts, lengths and dependencies."""
     calls: list[Call] = []
     for tree in stored:
-        _recall(tree, tree.root, (), calls)
+        _add_calls(tree, tree.root, (), calls)
     if not calls:
-        raise ConfigError("the run has no token ids to measure with: give its engine a tokenizer")
+        raise ConfigError("the run has no token ids: run its trees with a tokenizer")
     return Workload("tree", tuple(calls))
 
 
-def _recall(tree: Tree, node: Node, after: tuple[int, ...], calls: list[Call]) -> tuple[int, ...]:
-    """Add a node's calls, each followed by the children its turn started; returns what its parent waits for."""
+def _add_calls(tree: Tree, node: Node, after: tuple[int, ...], calls: list[Call]) -> tuple[int, ...]:
+    """Add the calls of a node, each followed by those of its children; returns the calls its parent waits for."""
     turns = iter(node.turns)
-    told: list[Segment] = []
+    segments: list[Segment] = []
     for piece in node.pieces:
         if not piece.sampled:
-            told.append(piece.token_ids)
+            segments.append(piece.token_ids)
         elif piece.token_ids:
-            calls.append(Call(segments=tuple(told), new_tokens=len(piece.token_ids), after=after))
-            said = len(calls) - 1
-            after = (*(part.call for part in told if isinstance(part, Said)), said)
-            told.append(Said(said))
+            calls.append(Call(segments=tuple(segments), new_tokens=len(piece.token_ids), after=after))
+            call = len(calls) - 1
+            after = (*(part.call for part in segments if isinstance(part, Sampled)), call)
+            segments.append(Sampled(call))
             turn = next(turns, None)
             for child in turn.children if turn is not None else ():
-                after += _recall(tree, tree.nodes[child], (said,), calls)
+                after += _add_calls(tree, tree.nodes[child], (call,), calls)
     return after
 
 
@@ -243,23 +243,23 @@ def _critical_path(calls: Sequence[Call]) -> int:
 
 
 def _distinct_prefixes(workload: Workload) -> int:
-    """Nodes of the trie of everything that is read and said. Sampled tokens get names no given id has."""
+    """The number of nodes in the trie of all prompts and completions. Sampled tokens get ids that are not given."""
     starts = [0]
     for call in workload.calls:
         starts.append(starts[-1] - call.new_tokens)
     names = [range(start - 1, end - 1, -1) for start, end in pairwise(starts)]
     progress = Progress(workload)
     texts: list[list[int]] = []
-    for index, said in enumerate(names):
-        texts.append([*progress.prompt(index), *said])
-        progress.end(index, said)
+    for index, sampled in enumerate(names):
+        texts.append([*progress.prompt(index), *sampled])
+        progress.end(index, sampled)
     texts.sort()
-    return sum(len(text) - _shared(before, text) for before, text in zip([[], *texts], texts, strict=False))
+    return sum(len(text) - _common_prefix(before, text) for before, text in zip([[], *texts], texts, strict=False))
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts have in common at their beginning."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+def _common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """The length of the common prefix of two texts."""
+    for place, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return place
-    return min(len(one), len(other))
+    return min(len(left), len(right))

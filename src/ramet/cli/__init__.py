@@ -1,1 +1,1 @@
-"""The command line: parsing and calling."""
+"""The command line: each module parses the arguments of one verb and calls the library."""

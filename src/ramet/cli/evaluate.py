@@ -1,4 +1,4 @@
-"""The words of `ramet eval`."""
+"""`ramet eval`."""
 
 from __future__ import annotations
 
@@ -16,47 +16,52 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="NAME:SPLIT... [KEY=VALUE]...",
-            help="Tasks, like craft:hard; any other setting, like budget.nodes=8.",
+            help="Tasks, like craft:hard, and any other setting, like budget.nodes=8.",
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="A run directory of train or warmstart, a folder, smollm2, a name on a server.")
+        str | None,
+        typer.Option(help="A run directory of train or warmstart, a model folder, smollm2, or a name on a server."),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Of single, vote@K, best@K, clones, clones/DEPTH (single,clones).")
+        str | None,
+        typer.Option(help="Methods to compare: single, vote@K, best@K, clones, clones/DEPTH (default: single,clones)."),
     ] = None,
     budgets: Annotated[
         str | None,
-        typer.Option(help="Generated tokens per item, like 1000,2000; what each task declares unless given."),
+        typer.Option(help="Generated tokens per item, like 1000,2000 (default: what each task declares)."),
     ] = None,
-    number: Annotated[int | None, typer.Option("-n", min=1, help="Tasks of each split (100).")] = None,
+    number: Annotated[int | None, typer.Option("-n", min=1, help="Tasks of each split (default: 100).")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="The server's address.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Address of the server.")] = None,
     api_key: ApiKey = None,
-    dialect: Annotated[str | None, typer.Option(help="How the model writes actions (tools).")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy (0.7).")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the sampling (0).")] = None,
-    window: Annotated[int | None, typer.Option(help="Window of every node, in tokens.")] = None,
-    show_budget: Annotated[bool | None, typer.Option(help="Tell the model what it has left.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="Format of the model's actions (default: tools).")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature; 0 is greedy (default: 0.7).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed (default: 0).")] = None,
+    window: Annotated[int | None, typer.Option(help="Context window of every node, in tokens.")] = None,
+    show_budget: Annotated[bool | None, typer.Option(help="Show the model its remaining budget.")] = None,
     trained: Annotated[
-        str | None, typer.Option(help="LEAST:MOST sizes it was trained on; a run directory knows.")
+        str | None, typer.Option(help="LEAST:MOST sizes it was trained on (default: as its run directory says).")
     ] = None,
     data: DataPath = None,
     runs: Runs = Path("runs"),
-    into: Annotated[Path | None, typer.Option(help="The run directory itself.")] = None,
+    into: Annotated[Path | None, typer.Option(help="Run directory (default: one under --runs).")] = None,
     json: Json = False,
 ) -> None:
-    """Compare methods at the same budgets: one long chain, votes, trees of clones. The same command again goes on.
+    """Compare methods under the same budgets: one long chain, votes, trees of clones.
 
     Example: ramet eval craft:hard --model runs/my-run --methods single,vote@8,clones --budgets 1000,4000 -n 200
+
+    Run the same command again to resume.
     """
-    from ramet.cli import eval_commands
+    from ramet.evaluate.session import resolve_eval_config, run_evaluation
+    from ramet.terminal.evaluation import print_evaluation, show_progress
 
     flags = {
         "engine.model": model,
         "engine.base_url": base_url,
         "methods": methods and methods.replace(" ", "").split(","),
-        "budgets": None if budgets is None else _numbers(budgets, flag="--budgets"),
+        "budgets": None if budgets is None else _parse_budgets(budgets),
         "num_tasks": number,
         "dialect": dialect,
         "temperature": temperature,
@@ -67,11 +72,14 @@ def evaluate(
         "taskset.data": data,
     }
     given = {key: value for key, value in flags.items() if value is not None}
-    eval_commands.evaluate(words or [], flags=given, file=config, api_key=api_key, runs=runs, into=into, as_json=json)
+    resolved, found = resolve_eval_config(words or [], flags=given, file=config)
+    with show_progress(as_json=json) as callbacks:
+        evaluation, run = run_evaluation(resolved, found, runs=runs, into=into, api_key=api_key, **callbacks)
+    print_evaluation(evaluation, run, as_json=json)
 
 
-def _numbers(text: str, *, flag: str) -> list[int]:
+def _parse_budgets(text: str) -> list[int]:
     words = text.replace(" ", "").split(",")
     if not all(word.isdecimal() for word in words):
-        raise ConfigError(f"{flag} is whole numbers with commas between, like 1000,2000; got {text!r}")
+        raise ConfigError(f"--budgets is whole numbers separated by commas, like 1000,2000; got {text!r}")
     return [int(word) for word in words]

@@ -1,4 +1,4 @@
-"""The words of `ramet report`."""
+"""`ramet report`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from ramet.cli.options import Json
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="[NAME=]RUN...", help="Run directories, each under its own name or one you give it."),
+        typer.Argument(metavar="[NAME=]RUN...", help="Run directories; NAME labels a run instead of its own name."),
     ],
     into: Annotated[
-        Path | None, typer.Option(help="Where the page goes: RUN/report for one run, unless given.")
+        Path | None,
+        typer.Option(help="Folder for the page (default: RUN/report; for several runs, next to the first)."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a page with tables, pictures and trees of one or more runs: evaluations, trainings, single questions.
+    """Write a page with tables, plots and trees of one or more runs: evaluations, trainings, single questions.
 
     Example: ramet report before=runs/eval-craft-1 after=runs/eval-craft-2 runs/my-training --into report
     """
-    from ramet.cli import report_commands
+    from ramet.terminal.report import print_report
 
-    report_commands.report(runs, into=into, as_json=json)
+    print_report(runs, into=into, as_json=json)

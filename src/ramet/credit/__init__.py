@@ -1,11 +1,11 @@
-"""Credit: what every node of a call tree is praised or blamed for. Numbers in, numbers out.
+"""Credit assignment: an advantage and a weight for every node of a tree.
 
-Trees of the same task form a group. A rule compares them and says, for every node, how much better or worse it did
-than could be expected (the advantage) and how loudly it is heard (the weight). A new rule is one file with one frozen
-dataclass, whose fields are its knobs, and one line here.
+Trees of the same task form a group. A rule compares them and computes, for every node, how much better or worse it did
+than expected (the advantage) and how much it counts in the update (the weight). Rules work on numbers, never on
+tensors. A new rule is one file with one frozen dataclass, whose fields are its settings, and one line here.
 
 Example:
-    rule = load("rao", {"bonus": 0.4})
+    rule = load_rule("rao", {"bonus": 0.4})
     credits = rule.credit(group_trees(trees))
     credits[tree.id, 3].advantage
 """
@@ -13,15 +13,15 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 from ramet.config import build
-from ramet.credit.records import Credit, Credits, Group, Key, Rule, Summary, group_trees
-from ramet.errors import ConfigError
+from ramet.credit.records import Credit, Credits, Group, Key, Summary, group_trees
+from ramet.errors import ConfigError, did_you_mean
+from ramet.interfaces import Rule
 
-__all__ = ["RULES", "Credit", "Credits", "Group", "Key", "Rule", "Summary", "find", "group_trees", "load"]
+__all__ = ["RULES", "Credit", "Credits", "Group", "Key", "Rule", "Summary", "group_trees", "load_rule", "rule_class"]
 
 RULES: dict[str, str] = {
     "rao": "ramet.credit.rao:Rao",
@@ -30,16 +30,14 @@ RULES: dict[str, str] = {
 }
 
 
-def find(name: str) -> type[Rule]:
-    """The rule of this name; an unknown name names the nearest."""
+def load_rule(name: str, settings: Mapping[str, Any] | None = None) -> Rule:
+    """The rule of this name, with its settings."""
+    return build(rule_class(name), settings or {}, inside=f"{name}.")
+
+
+def rule_class(name: str) -> type[Rule]:
+    """The class of a rule, by name."""
     if name not in RULES:
-        near = get_close_matches(name, RULES, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise ConfigError(f"unknown credit rule {name!r}: {hint}(accepted are {', '.join(RULES)})")
+        raise ConfigError(f"unknown credit rule {name!r}: {did_you_mean(name, RULES)}")
     module, _, kind = RULES[name].partition(":")
     return getattr(import_module(module), kind)
-
-
-def load(name: str, knobs: Mapping[str, Any] | None = None) -> Rule:
-    """The rule of this name with its knobs set; an unknown knob names the nearest."""
-    return build(find(name), knobs or {}, inside=f"{name}.")

@@ -1,7 +1,7 @@
-"""Means and baselines of a few numbers, rounded once at the very end.
+"""Means and baselines with exact sums, rounded once at the end.
 
-Sums are exact, so that the order of the trees never matters and equal rewards give an advantage of exactly zero: with
-ordinary sums the mean of 0.1, 0.1 and 0.1 is not 0.1, and a group that teaches nothing would teach noise.
+So the order of the trees never matters, and equal rewards give an advantage of exactly zero. With floating-point sums
+the mean of 0.1, 0.1 and 0.1 is not 0.1, and a group without a signal would add noise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def leave_one_out(values: Sequence[float]) -> list[float]:
-    """For each value the mean of the others.
+    """For each value, the mean of the others.
 
     Example:
         leave_one_out([1.0, 0.0, 0.5])  # [0.25, 0.75, 0.5]
@@ -25,10 +25,10 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
 
 
 def spread(values: Sequence[float]) -> float:
-    """The standard deviation of a sample (divided by one less than its size); exactly 0 when all are equal."""
+    """The sample standard deviation (divisor n - 1); exactly 0 when all values are equal."""
     return 0.0 if min(values) == max(values) else float(statistics.stdev(values))
 
 
 def scaled(difference: float, deviation: float, *, epsilon: float) -> float:
-    """A difference in standard deviations. `epsilon` keeps a group that hardly differs from shouting."""
+    """A difference in standard deviations. `epsilon` bounds it in groups whose rewards hardly differ."""
     return difference / (deviation + epsilon) if difference else 0.0

@@ -1,23 +1,22 @@
-"""What goes into a credit rule and what comes out of it."""
+"""The input and output of credit rules."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ramet.credit.average import mean
 from ramet.errors import TrainError
-from ramet.types import Node, Tree
+from ramet.types import Tree
 
 Key = tuple[str, int]  # tree id, node index
-NOISE = 1e-9  # an advantage this small is rounding
+NOISE = 1e-9  # smaller advantages are rounding errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Finished, graded trees of one task. The key says which: it is data, never a place in a list."""
+    """Finished, graded trees of one task. The key identifies the task; a position in a list never does."""
 
     key: str
     trees: tuple[Tree, ...]
@@ -25,10 +24,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit:
-    """What one node gets.
+    """The credit of one node.
 
-    The learner multiplies the log-probs of the node's own tokens by `weight * advantage`. `reward` and `baseline` say
-    where that comes from; a rule may scale their difference, so the advantage need not be `reward - baseline`.
+    The learner multiplies the log-probs of the node's own tokens by `weight * advantage`. `reward` and `baseline`
+    explain the advantage; a rule may scale their difference, so it need not be `reward - baseline`.
     """
 
     reward: float
@@ -39,7 +38,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a batch holds. A group in `flat` teaches nothing: no node of it has an advantage."""
+    """Totals of a batch. A group in `flat` has no signal: none of its nodes has an advantage."""
 
     groups: int
     trees: int
@@ -49,7 +48,7 @@ class Summary:
 
     @property
     def without_signal(self) -> bool:
-        """True when nothing in the whole batch can be learnt from."""
+        """True when no group of the batch has a signal."""
         return len(self.flat) == self.groups
 
 
@@ -68,18 +67,9 @@ class Credits:
         return self.by_node[key]
 
     def of(self, tree: Tree) -> dict[int, tuple[float, float]]:
-        """Advantage and weight of every node of a tree, by its index."""
-        found = {node.index: self.by_node[tree.id, node.index] for node in tree.nodes}
-        return {index: (credit.advantage, credit.weight) for index, credit in found.items()}
-
-
-class Rule(Protocol):
-    """Says what every node of a batch gets.
-
-    All groups of one optimiser step come in one call: some rules weigh nodes by how many of their kind there are.
-    """
-
-    def credit(self, groups: Sequence[Group]) -> Credits: ...
+        """Advantage and weight of every node of a tree, by node index."""
+        credits = {node.index: self.by_node[tree.id, node.index] for node in tree.nodes}
+        return {index: (credit.advantage, credit.weight) for index, credit in credits.items()}
 
 
 def _task_id(tree: Tree) -> str:
@@ -87,24 +77,24 @@ def _task_id(tree: Tree) -> str:
 
 
 def group_trees(trees: Iterable[Tree], *, key: Callable[[Tree], str] = _task_id) -> list[Group]:
-    """Trees by what they say they belong to, in whatever order they come."""
+    """Group trees by `key` (the id of their task), in any order."""
     by_key: dict[str, list[Tree]] = {}
     for tree in trees:
         by_key.setdefault(key(tree), []).append(tree)
     return [Group(key=name, trees=tuple(members)) for name, members in by_key.items()]
 
 
-def settle(groups: Sequence[Group], found: Mapping[Key, Credit]) -> Credits:
-    """Check a rule's work and sum it up. A node that never said anything has nothing to train: weight 0."""
-    _check_finite(found)
+def make_credits(groups: Sequence[Group], computed: Mapping[Key, Credit]) -> Credits:
+    """Check what a rule computed and summarise it. A node that sampled nothing has nothing to train: weight 0."""
+    _check_finite(computed)
     by_node: dict[Key, Credit] = {}
     flat: list[str] = []
     for group in groups:
         own: dict[Key, Credit] = {}
         for tree in group.trees:
             for node in tree.nodes:
-                credit = found[tree.id, node.index]
-                own[tree.id, node.index] = credit if spoke(node) else replace(credit, weight=0.0)
+                credit = computed[tree.id, node.index]
+                own[tree.id, node.index] = credit if node.has_sampled else replace(credit, weight=0.0)
         if all(abs(credit.weight * credit.advantage) < NOISE for credit in own.values()):
             flat.append(group.key)
         by_node |= own
@@ -119,14 +109,9 @@ def settle(groups: Sequence[Group], found: Mapping[Key, Credit]) -> Credits:
     return Credits(by_node=by_node, summary=summary)
 
 
-def _check_finite(found: Mapping[Key, Credit]) -> None:
-    """Causes first: a reward that is not finite spoils the baselines of other trees."""
+def _check_finite(computed: Mapping[Key, Credit]) -> None:
+    """Check rewards first: one that is not finite spoils the baselines of other trees."""
     for name in ("reward", "baseline", "advantage", "weight"):
-        for (tree, node), credit in found.items():
+        for (tree, node), credit in computed.items():
             if not math.isfinite(getattr(credit, name)):
-                raise TrainError(f"tree {tree}, node {node}: its {name} is {getattr(credit, name)}")
-
-
-def spoke(node: Node) -> bool:
-    """Did the node sample anything? One that was cancelled before its first word did not."""
-    return any(piece.sampled and (piece.token_ids or piece.text) for piece in node.pieces)
+                raise TrainError(f"tree {tree}, node {node}: {name} is {getattr(credit, name)}")

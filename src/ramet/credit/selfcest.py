@@ -1,14 +1,14 @@
 """Credit after SELFCEST ("General learned delegation by clones", arXiv 2602.13262): one reward for the whole tree.
 
-    shared reward  S = root's score - cost of the root's length - cost of the longest clone's - cost of extra calls
+    shared reward  S = root's score - length cost of the root - length cost of the longest clone - cost of extra calls
     root           R = S - cost of its repaired calls
     advantage      A = (R - mean R of the group) / (standard deviation of R in the group + epsilon)
-    clone          A of its root, times a clone weight: 0 for a long answer that is not marked as one, else its share
+    clone          A of its root, times a clone weight: 0 for a long text without a marked answer, else its share
 
-The formulas are those of the authors' code. Its defaults are here; for mathematics it uses `clone_share = 0.4`,
-`call_cost = 0`, `length_cap = 0.5`, `floor = 0`. Scores come from the taskset. Two things differ by default and can be
-had back: the clone weight is written as a gate (`clone_weight = "ratio"` is the code's form, which also turns a clone's
-advantage round or off when S is near zero), and a group of one is refused (`lone = "reward"`).
+The formulas and defaults are those of the authors' code; for mathematics it uses `clone_share = 0.4`, `call_cost = 0`,
+`length_cap = 0.5`, `floor = 0`. Scores come from the taskset. Two defaults differ. The clone weight is a gate;
+`clone_weight = "ratio"` is the code's form, which also flips or zeroes a clone's advantage when S is near zero. A group
+of one is refused; `group_of_one = "reward"` is the code's form.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from ramet.credit.adherence import marks_answer, num_calls, num_repairs
 from ramet.credit.average import mean, scaled, spread
-from ramet.credit.check import check, root_of, score
-from ramet.credit.protocol import marks_answer, num_calls, num_repairs
-from ramet.credit.records import Credit, Credits, Group, Key, settle
+from ramet.credit.check import check_groups, required_score, root_of
+from ramet.credit.records import Credit, Credits, Group, Key, make_credits
 from ramet.errors import ConfigError
 from ramet.types import Node, Tree
 
-TINY = 1e-8  # what a root's reward of zero counts as in a ratio
+TINY = 1e-8  # stands in for a root's reward of zero in a ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selfcest:
-    """A group needs two trees or more, unless `lone` says otherwise; only roots need a verdict."""
+    """A group needs at least two trees, unless `group_of_one` is "reward"; only roots need a verdict."""
 
     root_free: int = 512  # tokens a root may generate at no cost; see `length_cost`
     root_scale: float = 256.0
@@ -38,56 +38,57 @@ class Selfcest:
     clone_free: int = 512  # the same for the longest clone anywhere in the tree
     clone_scale: float = 512.0
     clone_most: float = 0.2
-    call_cost: float = 0.1  # for each of the root's calls for clones beyond the free ones
+    call_cost: float = 0.1  # per request of the root for clones, after the free ones
     free_calls: int = 2
-    clone_cost: float = 0.0  # for every clone anywhere in the tree; not in the paper
+    clone_cost: float = 0.0  # per clone in the tree; not in the paper
     repair_cost: float = 0.05
-    length_cap: float | None = None  # both lengths together cost at most this
-    floor: float | None = None  # the shared reward is at least this
+    length_cap: float | None = None  # the most that both lengths cost together
+    floor: float | None = None  # the least shared reward
     clone_weight: Literal["gate", "ratio", "one"] = "gate"
-    clone_share: float = 1.0  # of the shared reward, for a clone
-    gate_tokens: int = 192  # a clone this short may leave its answer unmarked
+    clone_share: float = 1.0  # a clone's share of the shared reward
+    gate_tokens: int = 192  # a clone of at most this length may leave its answer unmarked
     ratio_bound: float = 1.5
-    baseline: Literal["group", "difference", "counterfactual"] = "group"  # of clones; see `expected`
+    baseline: Literal["group", "difference", "counterfactual"] = "group"  # of clones; see `other_trees_reward`
     normalise: bool = True
     epsilon: float = 1e-6
-    lone: Literal["refuse", "reward"] = "refuse"  # a group of one: refuse it, or take the reward as the advantage
+    group_of_one: Literal["refuse", "reward"] = "refuse"  # refuse it, or take the reward as the advantage
 
     def __post_init__(self) -> None:
-        for knob in fields(self):
-            value, least = getattr(self, knob.name), -math.inf if knob.name == "floor" else 0
+        for setting in fields(self):
+            value, least = getattr(self, setting.name), -math.inf if setting.name == "floor" else 0
             if isinstance(value, int | float) and not least <= value < math.inf:
-                raise ConfigError(f"selfcest.{knob.name} is a number from 0 up; got {value!r}")
+                accepted = "finite" if setting.name == "floor" else "0 or more"
+                raise ConfigError(f"selfcest.{setting.name} must be {accepted}; got {value!r}")
         if not self.root_scale or not self.clone_scale:
-            raise ConfigError("selfcest.root_scale and selfcest.clone_scale are above 0")
+            raise ConfigError("selfcest.root_scale and selfcest.clone_scale must be above 0")
 
     def credit(self, groups: Sequence[Group]) -> Credits:
-        check(groups, least=2 if self.lone == "refuse" else 1)
-        return settle(groups, {key: one for group in groups for key, one in self._group(group).items()})
+        check_groups(groups, min_trees=2 if self.group_of_one == "refuse" else 1)
+        by_node = {key: credit for group in groups for key, credit in self._group(group).items()}
+        return make_credits(groups, by_node)
 
     def _group(self, group: Group) -> dict[Key, Credit]:
         shared = [self._shared(tree) for tree in group.trees]
-        rewards = [
-            one - self.repair_cost * num_repairs(root_of(tree)) for tree, one in zip(group.trees, shared, strict=True)
-        ]
+        repairs = [self.repair_cost * num_repairs(root_of(tree)) for tree in group.trees]
+        rewards = [reward - cost for reward, cost in zip(shared, repairs, strict=True)]
         average, deviation = (mean(rewards), spread(rewards)) if len(rewards) > 1 else (0.0, 1.0)
-        places = [frozenset(node.path for node in tree.nodes) for tree in group.trees]
-        found: dict[Key, Credit] = {}
+        paths = [frozenset(node.path for node in tree.nodes) for tree in group.trees]
+        credits: dict[Key, Credit] = {}
         for i, tree in enumerate(group.trees):
             for node in tree.nodes:
                 own, weight, baseline = rewards[i], 1.0, average
                 if node.parent is not None:
                     own = self._clone_reward(tree, node, shared[i])
                     weight = self._clone_weight(tree, node, own, rewards[i])
-                    baseline = self._clone_baseline(i, rewards, [node.path in place for place in places], average)
+                    baseline = self._clone_baseline(i, rewards, [node.path in known for known in paths], average)
                 advantage = rewards[i] - baseline
                 if self.normalise:
                     advantage = scaled(advantage, deviation, epsilon=self.epsilon)
-                found[tree.id, node.index] = Credit(reward=own, baseline=baseline, advantage=weight * advantage)
-        return found
+                credits[tree.id, node.index] = Credit(reward=own, baseline=baseline, advantage=weight * advantage)
+        return credits
 
     def _shared(self, tree: Tree) -> float:
-        """What the whole tree is worth."""
+        """The reward that all nodes of a tree share."""
         root = root_of(tree)
         longest = max((node.usage.tokens for node in tree.nodes if node.parent is not None), default=0)
         length = length_cost(root.usage.tokens, free=self.root_free, scale=self.root_scale, most=self.root_most)
@@ -96,7 +97,7 @@ class Selfcest:
             length = min(length, self.length_cap)
         calls = self.call_cost * max(0, num_calls(tree, root) - self.free_calls)
         clones = self.clone_cost * (len(tree.nodes) - 1)
-        shared = score(tree, root, needed="selfcest needs one at every root") - length - calls - clones
+        shared = required_score(tree, root, needs="selfcest needs one at every root") - length - calls - clones
         return shared if self.floor is None else max(self.floor, shared)
 
     def _clone_reward(self, tree: Tree, clone: Node, shared: float) -> float:
@@ -112,16 +113,16 @@ class Selfcest:
             return 1.0
         return self.clone_share if self._well_formed(tree, clone) else 0.0
 
-    def _clone_baseline(self, i: int, rewards: Sequence[float], there: Sequence[bool], average: float) -> float:
+    def _clone_baseline(self, i: int, rewards: Sequence[float], has_clone: Sequence[bool], average: float) -> float:
         if self.baseline == "group" or len(rewards) == 1:
             return average
-        return expected(i, rewards, there, wanted=self.baseline == "counterfactual")
+        return other_trees_reward(i, rewards, has_clone, with_clone=self.baseline == "counterfactual")
 
 
 def length_cost(tokens: int, *, free: int, scale: float, most: float) -> float:
-    """What generated tokens cost: the first `free` nothing, the rest more and more, but never more than `most`.
+    """The cost of generated tokens: none for the first `free`, then rising towards `most`.
 
-    `scale` tokens beyond the free ones cost 63 % of `most`.
+    `scale` tokens after the free ones cost 63% of `most`.
 
     Example:
         length_cost(640, free=512, scale=256.0, most=0.3)  # 0.1180408
@@ -130,9 +131,9 @@ def length_cost(tokens: int, *, free: int, scale: float, most: float) -> float:
 
 
 def ratio(clone: float, root: float, *, bound: float) -> float:
-    """A clone's reward over its root's, at most `bound` either way. A root's zero counts as a tiny positive number.
+    """A clone's reward divided by its root's, within `bound` of zero. A root's zero counts as a tiny positive number.
 
-    Where the two differ in sign, the clone's advantage is the opposite of its root's.
+    If they differ in sign, the clone's advantage is the opposite of its root's.
 
     Example:
         ratio(0.4, 1.0, bound=1.5)  # 0.4
@@ -141,18 +142,18 @@ def ratio(clone: float, root: float, *, bound: float) -> float:
     return max(-bound, min(bound, clone / math.copysign(max(abs(root), TINY), root or 1.0)))
 
 
-def expected(i: int, rewards: Sequence[float], there: Sequence[bool], *, wanted: bool) -> float:
-    """What the task pays when this clone is not the one that acts, told by the group's other trees.
+def other_trees_reward(i: int, rewards: Sequence[float], has_clone: Sequence[bool], *, with_clone: bool) -> float:
+    """The baseline of a clone of tree `i`: the mean reward of the group's other trees with, or without, such a clone.
 
-    `there` says which trees have a clone in the same place (its path from the root). A difference reward asks what the
-    tree would be worth had the clone never been started: the mean over other trees without it (`wanted` False). A
-    counterfactual baseline asks what it is worth on average with another draw in its place: the mean over other trees
-    that have one (`wanted` True). Where the group has no such tree, all others stand in. Other trees know nothing of
-    what this clone said, so neither biases its gradient. The paper names both ideas; the form is ours.
+    `has_clone` tells which trees have a clone at the same path from the root. A difference reward asks what the tree
+    would be worth without the clone: the mean over other trees that have none (`with_clone` False). A counterfactual
+    baseline asks what the tree is worth with another sample in its place: the mean over other trees that have one
+    (`with_clone` True). If the group has no such tree, the mean is over all others. Other trees do not depend on this
+    clone, so neither baseline biases its gradient. The paper names both ideas; these formulas are ours.
 
     Example:
-        expected(0, [1.0, 0.0, 0.6], [True, True, False], wanted=False)  # 0.6
+        other_trees_reward(0, [1.0, 0.0, 0.6], [True, True, False], with_clone=False)  # 0.6
     """
     others = [j for j in range(len(rewards)) if j != i]
-    alike = [j for j in others if there[j] is wanted]
-    return mean([rewards[j] for j in alike or others])
+    chosen = [j for j in others if has_clone[j] is with_clone]
+    return mean([rewards[j] for j in chosen or others])

@@ -1,1 +1,1 @@
-"""The demonstrations that come with the package."""
+"""The demonstrations that come with the package: a training from scratch, and a scripted tree."""

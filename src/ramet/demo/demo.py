@@ -1,104 +1,101 @@
-"""The whole way in one command: a model made from nothing is shown how to delegate, learns by reward when it pays, and
-is measured before and after. Everything runs through what other models are trained and measured with.
+"""The whole method in one command: a model made from scratch learns from demonstrations how to delegate, learns by
+reward when delegating pays, and is evaluated before and after. Larger models go through the same code.
 
-Running it again goes on where it stopped; a finished one is only read.
+Running it again resumes it; a finished demo is only read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ramet.cli.commands import command, out
-from ramet.cli.eval_commands import evaluated, settled
-from ramet.cli.train_commands import RECIPES, train_anew, train_on
 from ramet.config import load
-from ramet.demo.effects import Effect, Measured, effects_of, effects_text
+from ramet.demo.effects import Effect, Measured, effects_text, measure_effects
 from ramet.errors import ConfigError
 from ramet.evaluate.record import Record
-from ramet.models.folders import check_packages
+from ramet.evaluate.session import resolve_eval_config, run_evaluation
+from ramet.models.packages import check_packages
+from ramet.recipes import recipe_file
 from ramet.store import RunDir
-
-if TYPE_CHECKING:
-    from ramet.train.settings import TrainConfig
+from ramet.terminal.console import command, out
+from ramet.terminal.evaluation import show_progress
+from ramet.terminal.training import watch_training
+from ramet.train import loop
+from ramet.train.settings import TrainConfig
 
 TASKS = ("codes:eval", "codes:long")
 METHODS = ("single", "clones")
 TASK = """\
-Its task: in a pattern like 1?0??101 every ? is 0 or 1, so 8 codes fit. Go through
-them, a line each, and add up how long the longest run of equal digits in each is.
-Alone, many codes overflow its small window; or it splits the pattern in two
-(100??101 and 110??101) and asks two clones, who may do the same."""
+Its task: in a pattern like 1?0??101 every ? is 0 or 1, so 8 codes match. List them,
+one per line, and add up the length of the longest run of equal digits in each.
+Alone, a pattern with many codes overflows its small window; or it splits the pattern
+in two (100??101 and 110??101) and asks two clones, which may split again."""
 TEMPERATURE = 0.3
-AT_ONCE = 256  # trees
-WIDE = 256  # a window in which the single agent can work out everything
+CONCURRENCY = 256  # trees
+WIDE = 256  # a window in which a single agent can list every code
 
 
-def demo(runs: Path, *, words: Sequence[str] = (), number: int = 200) -> None:
-    """Train, measure, compare; `words` are settings laid over the recipe `nano`."""
-    where = runs / "demo"
-    out.print(
-        f"A model of a third of a million parameters learns to delegate, on this CPU.\nEverything goes to {where}."
-    )
+def demo(runs: Path, *, words: Sequence[str] = (), num_tasks: int = 200) -> None:
+    """Train, evaluate, compare; `words` are settings that override the recipe `nano`."""
+    folder = runs / "demo"
+    out.print(f"A model with a third of a million parameters learns to delegate, on this CPU.\nOutput: {folder}")
     out.print(TASK, style="dim")
-    out.print("\n1. Shown how, then reward: patterns of 2 to 32 codes, in windows that hold a dozen", style="bold")
-    config = _trained(runs, where, words)
-    out.print("\n2. Before and after that reward, alone and with clones, on patterns never seen", style="bold")
-    limits = {f"budget.{name}": limit for name, limit in config.budget.items() if name != "tokens"}
-    wide = limits | {"budget.window": WIDE}
-    measured = Measured(
-        before=_measure(where / "warm", where / "before", limits, number=number),
-        after=_measure(where, where / "after", limits, number=number),
-        wide=_measure(where, where / "wide", wide, number=number, tasks=TASKS[:1], methods=("single",)),
-    )
-    effects = effects_of(measured)
-    out.print("\n3. What came of it", style="bold")
+    out.print("\n1. Train by demonstrations, then by reward: 2 to 32 codes, windows for about a dozen", style="bold")
+    config = _train(runs, folder, words)
+    out.print("\n2. Evaluate before and after reward, alone and with clones, on unseen patterns", style="bold")
+    effects = measure_effects(_evaluate_all(folder, config, num_tasks=num_tasks))
+    out.print("\n3. Results", style="bold")
     out.print(effects_text(effects))
-    _say_where(where, effects)
+    _write_report(folder, effects)
 
 
-def _trained(runs: Path, where: Path, words: Sequence[str]) -> TrainConfig:
-    """Train, or go on with it, or find that it is done."""
-    check_packages("nano", "peft", "matplotlib")
-    from ramet.train.settings import TrainConfig
-
-    config = load(TrainConfig, file=RECIPES / "nano.toml", words=words, flags={"name": where.name})
-    if not where.exists():
-        train_anew(config, runs=runs)
+def _train(runs: Path, folder: Path, words: Sequence[str]) -> TrainConfig:
+    """Train, resume the training, or find it finished."""
+    check_packages("peft", "matplotlib")
+    config = load(TrainConfig, file=recipe_file("nano"), words=words, flags={"name": folder.name})
+    if not folder.exists():
+        watch_training(partial(loop.train, config, runs=runs))
         return config
-    run = RunDir.open(where)
-    if run.kind != "train" or load(TrainConfig, file=where / "config.toml") != config:
-        raise ConfigError(f"{where} was made with other settings: remove it, or give --runs another folder")
+    run = RunDir.open(folder)
+    if run.kind != "train" or load(TrainConfig, file=folder / "config.toml") != config:
+        raise ConfigError(f"{folder} was made with other settings: remove it, or give another folder with --runs")
     if len(run.metrics()) < config.steps:
-        train_on(where)
+        watch_training(partial(loop.resume, folder))
     else:
-        out.print(f"{where} is there already: remove it to train again", style="dim")
+        out.print(f"{folder} is already trained: remove it to train again", style="dim")
     return config
 
 
-def _measure(
-    model: Path,
-    into: Path,
-    limits: Mapping[str, Any],
-    *,
-    number: int,
-    tasks: Sequence[str] = TASKS,
-    methods: Sequence[str] = METHODS,
-) -> list[Record]:
-    flags: dict[str, Any] = {"engine.model": str(model), "engine.device": "cpu", "methods": list(methods)}
-    flags |= {"num_tasks": number, "temperature": TEMPERATURE, "concurrency": AT_ONCE}
-    config, found = settled(list(tasks), flags | dict(limits), None)
-    return evaluated(config, found, into=into)[0].records
+def _evaluate_all(folder: Path, config: TrainConfig, *, num_tasks: int) -> Measured:
+    """The model before and after training by reward, and after it alone in a wide window."""
+    limits = {f"budget.{name}": limit for name, limit in config.budget.items() if name != "tokens"}
+    flags = limits | {"num_tasks": num_tasks, "methods": list(METHODS)}
+    wide = flags | {"budget.window": WIDE, "methods": ["single"]}
+    return Measured(
+        before=_evaluate(folder / "warm", folder / "before", TASKS, flags),
+        after=_evaluate(folder, folder / "after", TASKS, flags),
+        wide=_evaluate(folder, folder / "wide", TASKS[:1], wide),
+    )
 
 
-def _say_where(where: Path, effects: Sequence[Effect]) -> None:
+def _evaluate(model: Path, into: Path, tasks: Sequence[str], flags: Mapping[str, Any]) -> list[Record]:
+    fixed = {"engine.device": "cpu", "temperature": TEMPERATURE, "concurrency": CONCURRENCY}
+    config, found = resolve_eval_config(tasks, flags={**flags, **fixed, "engine.model": str(model)})
+    with show_progress() as callbacks:
+        evaluation, _ = run_evaluation(config, found, into=into, **callbacks)
+    return evaluation.records
+
+
+def _write_report(folder: Path, effects: Sequence[Effect]) -> None:
     from ramet.report.page import write_report
 
-    shown = [where / "before", where / "after", where]
-    page = write_report(shown, where / "report", names=["before", "after", "training"])
+    runs = [folder / "before", folder / "after", folder]
+    page = write_report(runs, folder / "report", names=["before", "after", "training"])
     failed = [effect.name for effect in effects if not effect.holds]
     if failed:
-        out.print(f"Did not come out this time: {', '.join(failed)}.", style="yellow")
-    out.print(f"\nThe page with all of it: {page}")
-    out.print(f"One of the trees: {command()} show {where / 'after'} --tree clones.own.codes:long/0.0", style="dim")
+        out.print(f"Did not hold this time: {', '.join(failed)}.", style="yellow")
+    out.print(f"\nReport: {page}")
+    example = f"{command()} show {folder / 'after'} --tree clones.own.codes:long/0.0"
+    out.print(f"A tree: {example}", style="dim")

@@ -1,1 +1,1 @@
-"""Engines: tokens in, tokens and log-probs out."""
+"""Engines: prompt tokens in, sampled tokens and log-probs out."""

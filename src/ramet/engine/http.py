@@ -1,10 +1,10 @@
-"""Any OpenAI-compatible server: vLLM, SGLang, llama.cpp, hosted ones.
+"""An engine for OpenAI-compatible servers: vLLM, SGLang, llama.cpp, hosted APIs.
 
-With a tokenizer the engine speaks token ids both ways (`/completions`), and its trees can be trained on. Without one it
-sends messages (`/chat/completions`) and gets text: such trees run, but cannot train.
+With a tokenizer the engine sends and receives token ids (`/completions`), and its trees can be trained on. Without one
+it sends messages (`/chat/completions`) and receives text: such trees run, but cannot be trained on.
 
-Answers are streamed, so that tokens are counted while they appear and a cancelled node's request ends on the server.
-Failures before the first token are retried here. A stream that breaks off later is the node's to pay for and to repeat.
+Responses are streamed, so that tokens are counted as they arrive and cancelling a node ends its request on the server.
+Failures before the first token are retried here. When a stream breaks later, the node pays for the tokens and retries.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import anyio
 import anyio.lowlevel
 import httpx
 
-from ramet.engine.wire import Collected, events, problem
+from ramet.engine.wire import StreamedCompletion, error_text, events
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
 from ramet.tokens.render import Renderer, TextRenderer
 from ramet.types import Completion, Meter, Prompt
 
-PASSING = {408, 425, 429, 500, 502, 503, 504, 529}  # worth another attempt
-FIRST_WAIT_S, LONGEST_WAIT_S, LONGEST_PATIENCE_S = 0.5, 20.0, 600.0
+RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0  # exponential backoff
+LONGEST_RETRY_AFTER_S = 600.0  # a server that asks for a longer wait is an error
 
 
 class HttpEngine:
@@ -37,8 +38,8 @@ class HttpEngine:
     Example:
         HttpEngine("http://127.0.0.1:8000/v1", model="Qwen/Qwen3-4B", tokenizer="path/to/model")
 
-    `tokenizer` is what `ramet.tokens.huggingface.load_renderer` takes. `concurrency` bounds requests in flight, `tries` attempts per
-    request, `stall_s` the silence after which a request counts as broken. `extra` goes into every request body.
+    `tokenizer` is passed to `ramet.tokens.huggingface.load_renderer`. `concurrency` limits requests in flight, `tries`
+    attempts per request. A request fails after `stall_s` seconds without data. `extra` goes into every request body.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class HttpEngine:
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         if concurrency < 1 or tries < 1 or not stall_s > 0:
-            raise ConfigError("concurrency and tries are from 1 up, stall_s is above 0")
+            raise ConfigError("concurrency and tries must be at least 1, stall_s above 0")
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
-            raise ConfigError("the API key holds characters that no request header can carry")
-        self.base_url = _checked(base_url)
+            raise ConfigError("the API key has characters that are not allowed in a request header")
+        self.base_url = _check_base_url(base_url)
         self.model = model
         self.tries = tries
         self.renderer = _renderer(tokenizer)
@@ -86,12 +87,12 @@ class HttpEngine:
             await client.aclose()
 
     async def models(self) -> list[str]:
-        """The models the server offers: one request, no retry. Raises `EngineError` when it cannot be reached."""
+        """The models that the server offers. One request, no retry; raises `EngineError` when it fails."""
         try:
             async with self._sending():
                 response = await self._open().get(f"{self.base_url}/models", headers=self._headers)
                 if response.status_code != 200:
-                    raise self._refused(response.status_code, response.headers, response.text)
+                    raise self._status_error(response.status_code, response.headers, response.text)
         except EngineBusy as error:
             raise EngineError(str(error)) from error
         try:
@@ -100,7 +101,7 @@ class HttpEngine:
             raise EngineError(f"{self.base_url} does not answer like an OpenAI-compatible server") from None
 
     async def check(self) -> None:
-        """Fail now, with a clear reason, rather than in the middle of a tree."""
+        """Raise `EngineError` if the server cannot be reached or does not offer the model."""
         offered = await self.models()
         if offered and self.model not in offered:
             raise EngineError(_unknown_model(self.base_url, self.model, offered))
@@ -148,9 +149,9 @@ class HttpEngine:
         body |= {"prompt": list(prompt.ids), "logprobs": 1, "return_token_ids": True}
         return "completions", body | self._extra
 
-    async def _attempt(self, path: str, body: dict[str, Any], prompt: Prompt, meter: Meter) -> Collected:
-        """One request. What may pass raises `EngineBusy`, what will not `EngineError`."""
-        collected = Collected(meter)
+    async def _attempt(self, path: str, body: dict[str, Any], prompt: Prompt, meter: Meter) -> StreamedCompletion:
+        """One request. Raises `EngineBusy` for failures worth a retry, `EngineError` for others."""
+        collected = StreamedCompletion(meter)
         headers = {**self._headers, "X-Request-Id": prompt.node_id or "ramet"}
         url = f"{self.base_url}/{path}"
         async with self._sending(), self._open().stream("POST", url, json=body, headers=headers) as response:
@@ -158,64 +159,64 @@ class HttpEngine:
                 await response.aread()
                 if response.status_code == 404:
                     raise EngineError(await self._not_found(response.text))
-                raise self._refused(response.status_code, response.headers, response.text)
+                raise self._status_error(response.status_code, response.headers, response.text)
             async for event in events(response):
                 collected.add(event)
         if collected.finish is None:
-            raise EngineBusy("the answer broke off before its end")
+            raise EngineBusy("the response ended early")
         return collected
 
     @asynccontextmanager
     async def _sending(self) -> AsyncGenerator[None]:
-        """Network trouble as one of our errors."""
+        """Translate network errors to `EngineBusy`; remove the API key from error texts."""
         try:
             yield
         except httpx.TimeoutException:
-            raise EngineBusy(f"{self.base_url} was silent for too long") from None
+            raise EngineBusy(f"{self.base_url} timed out") from None
         except httpx.ConnectError as error:
             raise EngineBusy(f"cannot reach {self.base_url}: {_reason(error)}") from None
         except httpx.RemoteProtocolError as error:
-            # Mostly a kept connection that the server has closed meanwhile: ask again at once.
+            # Usually the server closed an idle keep-alive connection: retry at once.
             raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}", retry_after_s=0) from None
         except httpx.RequestError as error:
             raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}") from None
         except EngineError as error:
-            if self._api_key:  # servers repeat keys in their complaints
+            if self._api_key:  # some servers repeat the key in their error
                 error.args = (str(error).replace(self._api_key, "***"),)
             raise
 
     async def _back_off(self, busy: EngineBusy, attempt: int) -> None:
-        """Wait before the next attempt, or give up: no attempts left, or no time left to wait."""
+        """Wait before the next attempt. Raises `EngineError` when no attempts or no time is left."""
         if attempt >= self.tries:
             raise EngineError(f"{busy} (tried {'once' if attempt == 1 else f'{attempt} times'})") from busy
-        growing = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * self._jitter.uniform(0.5, 1.0)
-        wait = growing if busy.retry_after_s is None else busy.retry_after_s + self._jitter.uniform(0.0, FIRST_WAIT_S)
+        backoff = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * self._jitter.uniform(0.5, 1.0)
+        wait = backoff if busy.retry_after_s is None else busy.retry_after_s + self._jitter.uniform(0.0, FIRST_WAIT_S)
         if busy.retry_after_s == 0 and attempt == 1:
             wait = 0.0
-        left = anyio.current_effective_deadline() - anyio.current_time()
-        if wait >= left:
+        remaining = anyio.current_effective_deadline() - anyio.current_time()
+        if wait >= remaining:
             raise EngineError(f"{busy} (the next attempt in {wait:.1f} s would miss the deadline)") from busy
-        if wait > LONGEST_PATIENCE_S:
+        if wait > LONGEST_RETRY_AFTER_S:
             raise EngineError(f"{busy} (it asks to wait {wait:.0f} s)") from busy
         await anyio.sleep(wait)
 
-    def _refused(self, status: int, headers: Mapping[str, str], text: str) -> EngineError:
-        said = problem(text)
-        if status in PASSING:
-            return EngineBusy(f"{self.base_url} answered {status}: {said}", retry_after_s=_retry_after(headers))
+    def _status_error(self, status: int, headers: Mapping[str, str], text: str) -> EngineError:
+        reason = error_text(text)
+        if status in RETRIED_STATUS:
+            return EngineBusy(f"{self.base_url} answered {status}: {reason}", retry_after_s=_retry_after(headers))
         if status in (401, 403):
-            given = "the API key was not accepted" if self._headers else "an API key is needed"
-            return EngineError(f"{self.base_url} answered {status}: {given} ({said})")
-        return EngineError(f"{self.base_url} answered {status}: {said}")
+            key = "the API key was rejected" if self._headers else "an API key is needed"
+            return EngineError(f"{self.base_url} answered {status}: {key} ({reason})")
+        return EngineError(f"{self.base_url} answered {status}: {reason}")
 
     async def _not_found(self, text: str) -> str:
-        """A 404 is a wrong model or a wrong address: ask the server which."""
+        """The error text for a 404: a wrong model or a wrong address. The server's list of models tells which."""
         try:
             offered = await self.models()
         except EngineError:
             offered = [self.model]
-        if self.model in offered:  # then it is the address
-            return f"{self.base_url} answered 404: {problem(text)}"
+        if self.model in offered:  # the address is wrong
+            return f"{self.base_url} answered 404: {error_text(text)}"
         return _unknown_model(self.base_url, self.model, offered)
 
     def _open(self) -> httpx.AsyncClient:
@@ -232,22 +233,22 @@ class HttpEngine:
         return self._slots
 
     def _enter_loop(self) -> None:
-        """Connections and slots do not outlive the event loop they were made in."""
+        """Drop connections and slots that belong to another event loop."""
         loop = anyio.lowlevel.current_token()
         if self._loop != loop:
             self._loop, self._client, self._slots = loop, None, None
 
 
-def _checked(base_url: str) -> str:
-    """The address without a trailing slash; `/v1` is added when there is no path."""
+def _check_base_url(base_url: str) -> str:
+    """The URL without a trailing slash; `/v1` is added when it has no path."""
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
-        raise ConfigError(f"base_url {base_url!r} is not an address: {error}") from None
+        raise ConfigError(f"base_url {base_url!r} is not a URL: {error}") from None
     if url.userinfo:
-        raise ConfigError("base_url holds a password: give it as the API key, which is never stored")
+        raise ConfigError("base_url contains a password: give it as the API key, which is never stored")
     if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError(f"base_url is an address like http://127.0.0.1:8000/v1; got {base_url!r}")
+        raise ConfigError(f"base_url must be a URL like http://127.0.0.1:8000/v1; got {base_url!r}")
     return str(url).rstrip("/") + ("/v1" if url.path in ("", "/") else "")
 
 
@@ -270,15 +271,15 @@ def _reason(error: httpx.RequestError) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from a number or a date."""
-    said = headers.get("Retry-After")
-    if said is None:
+    """Seconds from the Retry-After header, which is a number or a date."""
+    value = headers.get("Retry-After")
+    if value is None:
         return None
     try:
-        return max(0.0, float(said))
+        return max(0.0, float(value))
     except ValueError:
         pass
     try:
-        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""The engine that settings ask for: a server's, or a model loaded here."""
+"""Open the engines that the settings ask for: HTTP clients, or models loaded in this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from ramet.config import EngineConfig, RunConfig, on_this_machine
+from ramet.config import EngineConfig, JudgeConfig, on_this_machine
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError
 
@@ -15,43 +15,44 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from ramet.engine.local import LocalEngine
-    from ramet.evaluate.settings import EvaluateConfig
 
-ChosenEngine: TypeAlias = Union[HttpEngine, "LocalEngine"]
-Asked: TypeAlias = Union[RunConfig, "EvaluateConfig"]
+OpenedEngine: TypeAlias = Union[HttpEngine, "LocalEngine"]
 
 
-def engine_of(wanted: EngineConfig, *, api_key: str | None = None) -> ChosenEngine:
-    """An engine as configured. A local one is loaded before this returns."""
-    return _local(wanted) if wanted.kind == "local" else _http(wanted, api_key)
+def open_engine(config: EngineConfig, *, api_key: str | None = None) -> OpenedEngine:
+    """The configured engine. A local model is loaded before this returns."""
+    return _open_local(config) if config.kind == "local" else _open_http(config, api_key)
 
 
-def engines_of(config: Asked, *, judged: bool, api_key: str | None) -> tuple[ChosenEngine, ChosenEngine | None]:
-    """Who answers and who judges, which may be the same."""
-    judging = judge_of(config) if judged else None  # what is wrong with it is told before anything is loaded
-    engine = engine_of(config.engine, api_key=api_key)
-    if judging is None or judging == config.engine:
+def open_engines(
+    config: EngineConfig, judge: JudgeConfig | None = None, *, api_key: str | None = None
+) -> tuple[OpenedEngine, OpenedEngine | None]:
+    """The engine and the judge's engine. They are the same object when both use the same model."""
+    judging = None if judge is None else judge_config(config, judge)  # a bad judge fails before any model is loaded
+    engine = open_engine(config, api_key=api_key)
+    if judge is None or judging is None or judging == config:
         return engine, engine if judging else None
-    return engine, engine_of(judging, api_key=None if config.judge.base_url else api_key)  # a key is for one server
+    return engine, open_engine(judging, api_key=None if judge.base_url else api_key)  # a key is for one server
 
 
-def judge_of(config: Asked) -> EngineConfig | None:
-    """How the judge is reached: beside the model that answers, unless a server is named. None: nobody judges."""
-    model = config.judge.model
-    if not model:
+def judge_config(engine: EngineConfig, judge: JudgeConfig) -> EngineConfig | None:
+    """The engine settings of the judge: those of `engine`, unless the judge has its own server. None: no judge."""
+    if not judge.model:
         return None
-    if config.judge.base_url:
-        return EngineConfig(base_url=config.judge.base_url, model=model)
-    if model == config.engine.model:
-        return config.engine
-    if config.engine.kind == "local" and not on_this_machine(model):
-        raise ConfigError(f"where is the judge {model!r}? Give judge.base_url, a folder, or smollm2")
-    return replace(config.engine, model=model, tokenizer=None)
+    if judge.base_url:
+        return EngineConfig(base_url=judge.base_url, model=judge.model)
+    if judge.model == engine.model:
+        return engine
+    if engine.kind == "local" and not on_this_machine(judge.model):
+        raise ConfigError(
+            f"judge.model {judge.model!r} is not on this machine: give judge.base_url, a folder or smollm2"
+        )
+    return replace(engine, model=judge.model, tokenizer=None)
 
 
 @asynccontextmanager
-async def closing(*engines: ChosenEngine | None) -> AsyncGenerator[None]:
-    """Engines that are closed at the end of the block, however it ends."""
+async def closing(*engines: OpenedEngine | None) -> AsyncGenerator[None]:
+    """Close these engines at the end of the block."""
     async with AsyncExitStack() as stack:
         for engine in engines:
             if isinstance(engine, HttpEngine):
@@ -61,44 +62,45 @@ async def closing(*engines: ChosenEngine | None) -> AsyncGenerator[None]:
         yield
 
 
-def _http(wanted: EngineConfig, api_key: str | None) -> HttpEngine:
-    shares = {"top_p": (wanted.top_p, 1.0), "top_k": (wanted.top_k, 0)}
+def _open_http(config: EngineConfig, api_key: str | None) -> HttpEngine:
+    filters = {"top_p": (config.top_p, 1.0), "top_k": (config.top_k, 0)}
     return HttpEngine(
-        wanted.base_url,
-        model=wanted.model,
+        config.base_url,
+        model=config.model,
         api_key=api_key,
-        tokenizer=wanted.tokenizer,
-        concurrency=wanted.concurrency,
-        tries=wanted.tries,
-        stall_s=wanted.stall_s,
-        extra={name: value for name, (value, neutral) in shares.items() if value != neutral},
+        tokenizer=config.tokenizer,
+        concurrency=config.concurrency,
+        tries=config.tries,
+        stall_s=config.stall_s,
+        extra={name: value for name, (value, neutral) in filters.items() if value != neutral},
     )
 
 
-def _local(wanted: EngineConfig) -> LocalEngine:
-    from ramet.models.folders import check_packages, model_folder
+def _open_local(config: EngineConfig) -> LocalEngine:
+    from ramet.models.folders import SMOLLM2, model_folder
+    from ramet.models.packages import check_packages
     from ramet.tokens.huggingface import load_renderer
 
-    folder = model_folder(wanted.model)  # may have something to show itself
-    with _status(f"loading {wanted.model}"):
-        check_packages(wanted.model)
+    folder = model_folder(config.model)  # outside the status line: it may show progress of its own
+    with _status(f"loading {config.model}"):
+        check_packages(extra=SMOLLM2 if config.model == SMOLLM2 else "train")
         from ramet.engine.local import LocalEngine
 
         return LocalEngine(
             folder,
-            renderer=None if wanted.tokenizer is None else load_renderer(wanted.tokenizer),
-            device=wanted.device,
-            dtype=wanted.dtype,
-            max_batch=wanted.max_batch,
-            cache_tokens=wanted.cache_tokens,
-            window=wanted.window,
-            top_p=wanted.top_p,
-            top_k=wanted.top_k,
+            renderer=None if config.tokenizer is None else load_renderer(config.tokenizer),
+            device=config.device,
+            dtype=config.dtype,
+            max_batch=config.max_batch,
+            cache_tokens=config.cache_tokens,
+            window=config.window,
+            top_p=config.top_p,
+            top_k=config.top_k,
         )
 
 
 def _status(text: str) -> Status:
-    """A line on a terminal while we wait; nothing anywhere else."""
+    """A status line on a terminal; nothing elsewhere."""
     from rich.console import Console
     from rich.text import Text
 

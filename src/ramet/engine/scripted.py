@@ -1,6 +1,6 @@
-"""A model that is a Python function: the fake that ships. Tests, documentation and the first demo run on it.
+"""An engine whose model is a Python function, for tests, documentation and the first demo.
 
-It takes virtual seconds, counts what it really generated, and can fail on purpose.
+It can take time, counts the tokens it generates, and can fail on purpose.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ramet.errors import EngineError, EngineInterrupted
 from ramet.tokens.render import TextRenderer, Tokenizer, TokenRenderer
 from ramet.types import Completion, Meter, Prompt
 
-SLICES = 8  # in how many steps the tokens of a slow reply appear
+SLICES = 8  # a slow reply appears in this many parts
 WORD = re.compile(r"<\|\w+\|>|\s?\w+|\s?[^\w\s]+|\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a script answers when plain text is not enough.
+    """A reply that takes time or fails.
 
-    `seconds` pass before it is complete; its tokens appear evenly over that time. With `fault` it breaks off then.
+    It is complete after `seconds`; its tokens appear evenly over that time. With `fault` it then fails with that text.
     """
 
     text: str
@@ -37,7 +37,7 @@ Script = Callable[[Prompt], str | Reply]
 
 
 class WordTokenizer:
-    """One id per word, given out as words appear. Joins back exactly."""
+    """One id per word, assigned on first use. Decoding restores the text exactly."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -47,7 +47,7 @@ class WordTokenizer:
         ids: list[int] = []
         for word in WORD.findall(text):
             if not control and word.startswith("<|"):
-                ids += [self._id(word[:1]), self._id(word[1:])]  # a control token in somebody's text is just text
+                ids += [self._id(word[:1]), self._id(word[1:])]  # a control token inside plain text is plain text
             else:
                 ids.append(self._id(word))
         return ids
@@ -59,22 +59,22 @@ class WordTokenizer:
         return self.words[token].startswith("<|")
 
     def _id(self, word: str) -> int:
-        found = self._ids.get(word)
-        if found is None:
-            found = self._ids[word] = len(self.words)
+        number = self._ids.get(word)
+        if number is None:
+            number = self._ids[word] = len(self.words)
             self.words.append(word)
-        return found
+        return number
 
 
 class ScriptedEngine:
-    """Answers with `script(prompt)`.
+    """Answers each prompt with `script(prompt)`.
 
     Example:
         ScriptedEngine(lambda prompt: "Answer: 42")
 
-    `slots` bounds concurrent calls. `token_ids=False` makes it a text-only server. With the `renderer` of a model it
-    speaks that model's tokens, and ends its turns as that model does: what it shows can be learnt. `generated` is the
-    truth that tests compare reports with; `running` returns to 0 when every call has ended.
+    `slots` limits concurrent calls. `token_ids=False` makes it a text-only engine. With the `renderer` of a model it
+    uses that model's tokens and end of turn, so that its trees can be trained on. `generated` counts all generated
+    tokens; `running` is the number of calls in progress.
     """
 
     def __init__(
@@ -117,15 +117,15 @@ class ScriptedEngine:
         return self._completion(ids, max_tokens)
 
     def _ids(self, text: str, stop: Sequence[str]) -> list[int]:
-        """Up to a stop string, or to the end of the turn."""
-        said = _cut(text, stop)
-        cut = any(said.endswith(mark) for mark in stop)
-        return [*self.tokenizer.encode(said, control=False), *([] if cut else self._end)]
+        """Token ids up to a stop string, or with the end of turn."""
+        text = _cut(text, stop)
+        stopped = any(text.endswith(mark) for mark in stop)
+        return [*self.tokenizer.encode(text, control=False), *([] if stopped else self._end)]
 
     async def _generate(self, num_tokens: int, reply: Reply, meter: Meter) -> None:
-        """Let time pass; cut off in the middle, count only what had appeared by then."""
+        """Let time pass and count tokens. A cancelled call counts only the tokens that had appeared."""
         if reply.seconds:
-            await self._slowly(num_tokens, reply.seconds, meter)
+            await self._generate_slowly(num_tokens, reply.seconds, meter)
         else:
             await anyio.lowlevel.checkpoint()
             meter.tokens = num_tokens
@@ -133,7 +133,7 @@ class ScriptedEngine:
         if reply.fault is not None:
             raise (EngineInterrupted if num_tokens else EngineError)(reply.fault)
 
-    async def _slowly(self, num_tokens: int, seconds: float, meter: Meter) -> None:
+    async def _generate_slowly(self, num_tokens: int, seconds: float, meter: Meter) -> None:
         began, share = anyio.current_time(), 1.0
         slices = max(1, min(SLICES, num_tokens))
         try:
@@ -153,13 +153,13 @@ class ScriptedEngine:
         return Completion(
             text=self.renderer.decode(kept) if self._end else self.tokenizer.decode(kept),
             token_ids=kept if exact else (),
-            logprobs=(0.0,) * len(kept) if exact else (),  # a script is always sure
+            logprobs=(0.0,) * len(kept) if exact else (),  # a script has probability 1
             num_tokens=len(kept),
             finish="stop" if len(ids) <= max_tokens else "length",
         )
 
 
 def _cut(text: str, stop: Sequence[str]) -> str:
-    """As servers do: up to and including the first stop string."""
+    """The text up to and including the first stop string, as servers return it."""
     ends = [text.index(mark) + len(mark) for mark in stop if mark in text]
     return text[: min(ends)] if ends else text

@@ -1,4 +1,4 @@
-"""What OpenAI-compatible servers send back, in the shapes they really use."""
+"""The responses of OpenAI-compatible servers: event streams, token ids and log-probs in their several formats."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ramet.errors import EngineBusy, EngineError
 from ramet.tokens.render import Renderer
 from ramet.types import Completion, Meter, clean
 
-DRAIN_S = 0.5
+DRAIN_S = 0.5  # the longest wait for the end of a stream after its last event
 
 
 class TokenLogprob(BaseModel):
-    """llama.cpp: one entry per token, with its id."""
+    """One entry per token, with its id (llama.cpp)."""
 
     id: int | None = None
     logprob: float
@@ -29,16 +29,16 @@ class Logprobs(BaseModel):
     token_logprobs: list[float | None] | None = None  # vLLM
 
 
-class Words(BaseModel):
+class DeltaMessage(BaseModel):
     content: str | None = None
-    reasoning_content: str | None = None  # thoughts, where a server sends them apart; two spellings
+    reasoning_content: str | None = None  # thoughts, if the server sends them separately; two spellings
     reasoning: str | None = None
 
 
 class Choice(BaseModel):
     text: str | None = None  # /completions
-    delta: Words | None = None  # /chat/completions, streamed
-    message: Words | None = None  # /chat/completions, whole
+    delta: DeltaMessage | None = None  # /chat/completions, streamed
+    message: DeltaMessage | None = None  # /chat/completions, whole
     token_ids: list[int] | None = None
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
@@ -55,7 +55,7 @@ class Usage(BaseModel):
 
 
 class Event(BaseModel):
-    """One object of a stream, or a whole answer."""
+    """One event of a stream, or a complete response."""
 
     choices: list[Choice] = []
     usage: Usage | None = None
@@ -63,7 +63,7 @@ class Event(BaseModel):
 
 
 async def events(response: httpx.Response) -> AsyncIterator[Event]:
-    """The events of a stream; a server that does not stream sends one."""
+    """The events of a stream. A server that does not stream sends one."""
     if "event-stream" not in response.headers.get("content-type", ""):
         yield _event((await response.aread()).decode(errors="replace"))
         return
@@ -74,13 +74,13 @@ async def events(response: httpx.Response) -> AsyncIterator[Event]:
             break
         if line.startswith("data:"):
             yield _event(data)
-    with anyio.move_on_after(DRAIN_S):  # a connection that was read to its end can be used again
+    with anyio.move_on_after(DRAIN_S):  # only a connection read to its end can be reused
         async for _ in lines:
             pass
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Lines as the protocol means them: text may hold other characters that Python takes for line breaks."""
+    """Lines that end with a newline. Text may contain other characters that Python treats as line breaks."""
     rest = b""
     async for data in response.aiter_bytes():
         *lines, rest = (rest + data).split(b"\n")
@@ -94,29 +94,29 @@ def _event(text: str) -> Event:
         event = Event.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        kind = "invalid JSON" if first["type"] == "json_invalid" else "JSON of an unknown shape"
+        kind = "invalid JSON" if first["type"] == "json_invalid" else "JSON of an unexpected shape"
         raise EngineBusy(f"the server sent {kind}: {text[:80]!r}") from None
     if "choices" not in event.model_fields_set and event.error is None:
-        raise EngineBusy(f"the server sent JSON of an unknown shape: {text[:80]!r}")
-    if event.error is not None:  # an error in the middle of a stream
-        raise EngineBusy(f"the server reported an error: {problem(text)}")
+        raise EngineBusy(f"the server sent JSON of an unexpected shape: {text[:80]!r}")
+    if event.error is not None:  # an error inside the stream
+        raise EngineBusy(f"the server reported an error: {error_text(text)}")
     return event
 
 
-def problem(text: str) -> str:
-    """The one sentence in an error body."""
+def error_text(body: str) -> str:
+    """The message inside an error response, on one line."""
     try:
-        said: object = json.loads(text)
+        content: object = json.loads(body)
     except (ValueError, RecursionError):
-        said = text
+        content = body
     for key in ("error", "message", "detail"):
-        if isinstance(said, dict) and key in said:
-            said = cast(dict[str, object], said)[key]
-    return clean(" ".join(str(cast(object, said)).split())[:300]) or "no reason given"
+        if isinstance(content, dict) and key in content:
+            content = cast(dict[str, object], content)[key]
+    return clean(" ".join(str(cast(object, content)).split())[:300]) or "no reason given"
 
 
-class Collected:
-    """A completion put together from events."""
+class StreamedCompletion:
+    """A completion assembled from events."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
@@ -125,20 +125,20 @@ class Collected:
         self._ids: list[int] = []
         self._logprobs: list[float] = []
         self._usage = Usage()
-        self._unseen = 0  # bytes of thoughts that are no part of the answer
+        self._thought_bytes = 0  # thoughts are generated but not part of the text
 
     def add(self, event: Event) -> None:
         self._usage = event.usage or self._usage
         for choice in event.choices:
-            words = choice.delta or choice.message
-            text = choice.text or (words.content if words else None) or ""
+            message = choice.delta or choice.message
+            text = choice.text or (message.content if message else None) or ""
             self._text.append(text)
             ids, logprobs = _tokens(choice)
             self._ids += ids
             self._logprobs += logprobs
-            thoughts = (words.reasoning_content or words.reasoning or "") if words else ""
-            self._unseen += len(thoughts.encode())
-            # Without ids a piece of text is at least one token.
+            thoughts = (message.reasoning_content or message.reasoning or "") if message else ""
+            self._thought_bytes += len(thoughts.encode())
+            # Without ids, an event with text counts as one token.
             self.meter.tokens += len(ids) or (1 if text or thoughts else 0)
             self.finish = choice.finish_reason or self.finish
 
@@ -161,7 +161,7 @@ class Collected:
         )
 
     def _check_ids(self, text: str, num_tokens: int, renderer: Renderer) -> None:
-        """Ids are recorded only when they are all there; one end-of-turn token may stay with the server."""
+        """Raise unless all ids are present; the server may withhold one end-of-turn token."""
         if text and not self._ids:
             raise EngineError(
                 "the server takes token ids but returns none: run without a tokenizer, or use a server that has "
@@ -176,18 +176,18 @@ class Collected:
             )
 
     def _num_tokens(self, text: str, max_tokens: int) -> int:
-        """What the server says; failing that what was counted; failing that the most it can have been."""
-        said = self._usage.completion_tokens
-        if said is not None:
-            return max(said, len(self._ids), 1 if text else 0)
+        """The number the server reports, else the number of ids, else an upper bound."""
+        reported = self._usage.completion_tokens
+        if reported is not None:
+            return max(reported, len(self._ids), 1 if text else 0)
         if self._ids:
             return len(self._ids)
-        most = len(text.encode()) + self._unseen
+        most = len(text.encode()) + self._thought_bytes
         return max_tokens if self.finish == "length" else min(max_tokens, most)
 
 
 def _tokens(choice: Choice) -> tuple[list[int], list[float]]:
-    """Ids and log-probs of one event: llama.cpp's shape, or vLLM's."""
+    """Ids and log-probs of one event, in the format of llama.cpp or vLLM."""
     logprobs = choice.logprobs or Logprobs()
     if logprobs.content is not None:
         ids = [entry.id for entry in logprobs.content if entry.id is not None]

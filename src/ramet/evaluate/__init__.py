@@ -1,8 +1,8 @@
-"""Methods under the same budget on the same tasks: what each costs, what it reaches, and whether one can tell.
+"""Compare methods under the same budgets on the same tasks: accuracy, cost, and how sure the difference is.
 
 from ramet.evaluate import evaluate
-found = await evaluate(["craft:easy"], engine=engine, methods=["single", "clones"], budgets=[1000, 2000], n=50)
-print(found.table())
+evaluation = await evaluate(["craft:easy"], engine=engine, methods=["single", "clones"], budgets=[1000, 2000], n=50)
+print(evaluation.table())
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ramet.evaluate.journal import read_records
     from ramet.evaluate.record import Record
-    from ramet.evaluate.run import Evaluation, evaluate
+    from ramet.evaluate.session import Evaluation, evaluate, resolve_eval_config, run_evaluation
 
-_HOMES = {"Evaluation": "run", "Record": "record", "evaluate": "run", "read_records": "journal"}
+_HOMES = {
+    "Evaluation": "session",
+    "Record": "record",
+    "evaluate": "session",
+    "read_records": "journal",
+    "resolve_eval_config": "session",
+    "run_evaluation": "session",
+}
 
-__all__ = ["Evaluation", "Record", "evaluate", "read_records"]
+__all__ = ["Evaluation", "Record", "evaluate", "read_records", "resolve_eval_config", "run_evaluation"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a tree cost, counted from its nodes: nothing is estimated, and nothing beyond a stored tree is needed."""
+"""What a tree cost, counted from its stored nodes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ramet.types import Node, Tree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What one tree, or several side by side, used."""
+    """What one tree used, or several trees that ran in parallel."""
 
     generated: int
     prompt: int
-    cached: int  # of the prompt tokens: not computed again
+    cached: int  # of the prompt tokens: served from a cache
     critical_path: int  # generated tokens on the longest chain of dependent work
-    critical_path_prompts: int  # the same with the prompt tokens that had to be computed on the way
+    critical_path_prompts: int  # the same, plus uncached prompt tokens on the way
     peak_window: int
     nodes: int
     depth: int
     children: int  # nodes that have a parent
-    beside: int  # of these, ran at the same time as a sibling
+    parallel: int  # children whose time overlaps with that of a sibling
     seconds: float
     dollars: float | None
 
@@ -32,12 +32,12 @@ class Costs:
 
     @property
     def concurrent(self) -> float | None:
-        """Share of children that ran beside a sibling; None without children."""
-        return self.beside / self.children if self.children else None
+        """Share of children that ran in parallel with a sibling; None without children."""
+        return self.parallel / self.children if self.children else None
 
 
-def costs_of(tree: Tree, *, prices: Prices | None = None) -> Costs:
-    """Everything a tree used. Without prices, those of its budget count; when that has none either, no money."""
+def tree_costs(tree: Tree, *, prices: Prices | None = None) -> Costs:
+    """Everything a tree used. `prices` default to those of its budget; without any, `dollars` is None."""
     used = tree.usage
     prices = prices or tree.budget.prices
     cost = prices.cost(prompt=used.prompt_tokens, cached=used.cached_tokens, generated=used.tokens)
@@ -45,68 +45,86 @@ def costs_of(tree: Tree, *, prices: Prices | None = None) -> Costs:
         generated=used.tokens,
         prompt=used.prompt_tokens,
         cached=used.cached_tokens,
-        critical_path=critical_path(tree),
-        critical_path_prompts=critical_path(tree, prompts=True),
+        critical_path=critical_path(tree).tokens,
+        critical_path_prompts=critical_path(tree, prompts=True).tokens,
         peak_window=used.peak_window,
         nodes=len(tree.nodes),
         depth=tree.depth,
         children=sum(node.parent is not None for node in tree.nodes),
-        beside=concurrent_children(tree),
+        parallel=count_parallel_children(tree),
         seconds=tree.seconds,
         dollars=None if prices.free else cost / PICO,
     )
 
 
-def side_by_side(costs: Sequence[Costs]) -> Costs:
-    """Independent trees for one item, started together: amounts add up, what is waited for is the longest."""
-    dollars = [one.dollars for one in costs if one.dollars is not None]
+def add_costs(costs: Sequence[Costs]) -> Costs:
+    """The cost of independent trees that run in parallel: amounts add up, waiting times are the longest."""
+    dollars = [cost.dollars for cost in costs if cost.dollars is not None]
     return Costs(
-        generated=sum(one.generated for one in costs),
-        prompt=sum(one.prompt for one in costs),
-        cached=sum(one.cached for one in costs),
-        critical_path=max(one.critical_path for one in costs),
-        critical_path_prompts=max(one.critical_path_prompts for one in costs),
-        peak_window=max(one.peak_window for one in costs),
-        nodes=sum(one.nodes for one in costs),
-        depth=max(one.depth for one in costs),
-        children=sum(one.children for one in costs),
-        beside=sum(one.beside for one in costs),
-        seconds=max(one.seconds for one in costs),
+        generated=sum(cost.generated for cost in costs),
+        prompt=sum(cost.prompt for cost in costs),
+        cached=sum(cost.cached for cost in costs),
+        critical_path=max(cost.critical_path for cost in costs),
+        critical_path_prompts=max(cost.critical_path_prompts for cost in costs),
+        peak_window=max(cost.peak_window for cost in costs),
+        nodes=sum(cost.nodes for cost in costs),
+        depth=max(cost.depth for cost in costs),
+        children=sum(cost.children for cost in costs),
+        parallel=sum(cost.parallel for cost in costs),
+        seconds=max(cost.seconds for cost in costs),
         dollars=sum(dollars) if len(dollars) == len(costs) else None,
     )
 
 
-def critical_path(tree: Tree, *, prompts: bool = False) -> int:
-    """Tokens on the longest chain of work that had to wait for each other.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalPath:
+    """The longest chain of dependent work in a tree."""
 
-    A node's own turns follow one another, so all its tokens count. In each turn it waits for its children: the longest
-    chain of those counts, where one that began after another had ended comes after it. With `prompts`, prompt tokens
-    that no cache held count too: they are read before the first token comes.
+    tokens: int
+    nodes: frozenset[int]  # indices of the nodes on it
+
+
+def critical_path(tree: Tree, *, prompts: bool = False) -> CriticalPath:
+    """The longest chain of work in which each part waits for the one before.
+
+    The turns of a node are sequential, so all its tokens count. In each turn the node waits for its children: their
+    heaviest chain counts, where a child that started after another had ended comes after it. With `prompts`, uncached
+    prompt tokens count too: they are read before the first token is generated.
     """
-    own = {node.index: _own(node, prompts=prompts) for node in tree.nodes}
     longest: dict[int, int] = {}
+    chains: dict[int, list[Node]] = {}
     for node in reversed(tree.nodes):  # children stand after their parents
         rounds = [[tree.nodes[index] for index in turn.children] for turn in node.turns]
-        longest[node.index] = own[node.index] + sum(_chain(tree, children, longest) for children in rounds)
-    return longest[0] if tree.nodes else 0
+        heaviest = [_heaviest_chain(tree, children, longest) for children in rounds]
+        longest[node.index] = _own_tokens(node, prompts=prompts) + sum(weight for weight, _ in heaviest)
+        chains[node.index] = [child for _, chain in heaviest for child in chain]
+    on_path: set[int] = set()
+    waiting = [tree.root] if tree.nodes else []
+    while waiting:
+        node = waiting.pop()
+        on_path.add(node.index)
+        waiting += chains[node.index]
+    return CriticalPath(tokens=longest[0] if tree.nodes else 0, nodes=frozenset(on_path))
 
 
-def _own(node: Node, *, prompts: bool) -> int:
+def _own_tokens(node: Node, *, prompts: bool) -> int:
     used = node.usage
     return used.tokens + (used.prompt_tokens - used.cached_tokens if prompts else 0)
 
 
-def _chain(tree: Tree, children: Sequence[Node], longest: dict[int, int]) -> int:
-    """The heaviest sequence of children, each begun after the one before had ended."""
-    ends: list[tuple[Node, int]] = []
-    for child in sorted(children, key=lambda one: one.started_s):
-        before = [reached for other, reached in ends if _follows(tree, child, other)]
-        ends.append((child, longest[child.index] + max(before, default=0)))
-    return max((reached for _, reached in ends), default=0)
+def _heaviest_chain(tree: Tree, children: Sequence[Node], longest: dict[int, int]) -> tuple[int, list[Node]]:
+    """The heaviest sequence of children in which each started after the one before had ended, and its weight."""
+    none: tuple[int, list[Node]] = (0, [])
+    chains: list[tuple[int, list[Node]]] = []
+    for child in sorted(children, key=lambda node: node.started_s):
+        before = [chain for chain in chains if _follows(tree, child, chain[1][-1])]
+        weight, nodes = max(before, key=lambda chain: chain[0], default=none)
+        chains.append((weight + longest[child.index], [*nodes, child]))
+    return max(chains, key=lambda chain: chain[0], default=none)
 
 
 def _follows(tree: Tree, later: Node, earlier: Node) -> bool:
-    # Where no time passed at all, as with a script, children of one turn count as started together.
+    # With a scripted engine no time passes: then children of one turn count as started together.
     return later.started_s >= _ended(tree, earlier) and later.started_s > earlier.started_s
 
 
@@ -114,8 +132,8 @@ def _ended(tree: Tree, node: Node) -> float:
     return tree.seconds if node.ended_s is None else node.ended_s
 
 
-def concurrent_children(tree: Tree) -> int:
-    """Children whose time overlaps with that of a sibling."""
+def count_parallel_children(tree: Tree) -> int:
+    """The number of children whose time overlaps with that of a sibling."""
     families: dict[int, list[Node]] = {}
     for node in tree.nodes:
         if node.parent is not None:
@@ -127,5 +145,5 @@ def concurrent_children(tree: Tree) -> int:
     )
 
 
-def _overlap(tree: Tree, one: Node, other: Node) -> bool:
-    return max(one.started_s, other.started_s) < min(_ended(tree, one), _ended(tree, other))
+def _overlap(tree: Tree, first: Node, second: Node) -> bool:
+    return max(first.started_s, second.started_s) < min(_ended(tree, first), _ended(tree, second))

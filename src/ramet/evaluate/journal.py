@@ -1,7 +1,7 @@
-"""Records and trees as they come, chunk by chunk, so that whatever ends a run, what was finished is kept.
+"""Records and trees of a running evaluation, written in chunks, so that finished items survive any end of the process.
 
-A chunk is a file of trees, then the records file written anew with its rows. The records file says how many chunks it
-knows: a file of trees that was written when the process ended before its records were is written over by the next.
+A chunk is a file of trees, then the records file with its rows added. The records file holds the number of chunks: a
+tree file that was written before the process ended, but whose records were not, is overwritten by the next chunk.
 """
 
 # pyarrow ships no types.
@@ -10,7 +10,6 @@ knows: a file of trees that was written when the process ended before its record
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.record import Record
 from ramet.store import RunDir
+from ramet.store.atomic import atomic_file
 from ramet.types import Tree, clean
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 FILE = "records.parquet"
 CHUNKS = b"ramet.chunks"
-MOST_ITEMS, MOST_S = 64, 20.0  # a chunk has no more, and waits no longer
+CHUNK_ITEMS, CHUNK_S = 64, 20.0  # a chunk is written after this many items or seconds
 
 
 class Journal:
-    """What an evaluation has found so far. Without a run directory it is only remembered."""
+    """The records of an evaluation so far. Without a run directory they are kept in memory only."""
 
     def __init__(self, run: RunDir | None = None) -> None:
         self.run = run
@@ -44,16 +44,16 @@ class Journal:
             self.records, self._chunks = _read(run.path / FILE)
 
     def add(self, record: Record, trees: Sequence[Tree]) -> None:
-        """Take an item that is finished; now and then all new ones are written."""
+        """Add a finished item. New items are written chunk by chunk."""
         if self.run is None:
             self.records.append(record)
             return
         self._new.append((record, list(trees)))
-        if len(self._new) >= MOST_ITEMS or time.monotonic() - self._flushed > MOST_S:
+        if len(self._new) >= CHUNK_ITEMS or time.monotonic() - self._flushed > CHUNK_S:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is new."""
+        """Write the new items."""
         if self.run is None or not self._new:
             return
         self.run.write([tree for _, trees in self._new for tree in trees], name=f"chunk-{self._chunks:06d}")
@@ -65,8 +65,8 @@ class Journal:
 
 
 @contextmanager
-def alone(run: RunDir) -> Generator[None]:
-    """No other process goes on with this run meanwhile. The system lets go of the lock, however the process ends."""
+def exclusive_lock(run: RunDir) -> Generator[None]:
+    """Keep other processes from resuming this run. The system releases the lock however the process ends."""
     with (run.path / ".lock").open("w") as file:
         with suppress(ImportError):  # not every system has such locks
             import fcntl
@@ -79,27 +79,22 @@ def alone(run: RunDir) -> Generator[None]:
 
 
 def read_records(run: RunDir | Path | str) -> list[Record]:
-    """Every record of an evaluation's run directory; none when nothing is finished yet."""
+    """All records in the run directory of an evaluation; none if nothing is finished yet."""
     file = (run.path if isinstance(run, RunDir) else Path(run)) / FILE
     return _read(file)[0] if file.exists() else []
 
 
 def write_records(file: Path, records: Sequence[Record], *, chunks: int = 0) -> None:
-    """Records as a Parquet file, a row each, whole or not at all."""
+    """Write records to a Parquet file, one row each, all or nothing."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = [asdict(record) | {"answer": None if record.answer is None else clean(record.answer)} for record in records]
-    aside = file.with_suffix(".tmp")
+    table = pa.Table.from_pylist(rows, schema=_schema().with_metadata({CHUNKS: str(chunks).encode()}))
     try:
-        table = pa.Table.from_pylist(rows, schema=_schema().with_metadata({CHUNKS: str(chunks).encode()}))
-        with aside.open("wb") as sink:
+        with atomic_file(file) as sink:
             pq.write_table(table, sink, compression="zstd")
-            sink.flush()
-            os.fsync(sink.fileno())
-        aside.rename(file)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise StoreError(f"cannot write {file}: {error.strerror or error}") from None
 
 
@@ -118,7 +113,7 @@ def _read(file: Path) -> tuple[list[Record], int]:
 
 
 def _schema() -> pa.Schema:
-    """One column a field of `Record`."""
+    """One column per field of `Record`."""
     import pyarrow as pa
 
     kinds = {

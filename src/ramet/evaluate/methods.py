@@ -1,12 +1,11 @@
-"""The methods that are compared: what each may spend on an item, and which of its trees it stands by.
+"""The methods that are compared: what each may spend on an item, and which of its trees gives the answer.
 
-A cell's budget covers all a method does for an item. Where a method grows several trees they share it in equal parts,
-each part a ledger of its own, so that the sum cannot exceed it.
+The budget of a cell covers everything a method does for an item. If a method grows several trees, they share it in
+equal parts; each part is a ledger of its own, so the sum cannot exceed the budget.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +14,13 @@ from typing import Any, Literal
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import Comparing, Taskset, Watcher
+from ramet.interfaces import Comparing, NodeObserver, Taskset
 from ramet.tasks.check import NUMBER
 from ramet.types import Stop, Task, Tree
 
 ACCEPTED = "single, vote@K, best@K, clones, clones/DEPTH"
-NAMED = re.compile(r"(single|clones)|(vote|best)@([1-9]\d{0,3})|clones/(\d{1,3})")
+PATTERN = re.compile(r"(single|clones)|(vote|best)@([1-9]\d{0,3})|clones/(\d{1,3})")
+BASELINE = "single"  # others are compared with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Method:
     """How an item is answered.
 
     Example:
-        method_of("vote@8")  # Method(name="vote@8", kind="vote", trees=8, depth=0)
+        parse_method("vote@8")  # Method(name="vote@8", kind="vote", trees=8, depth=0)
     """
 
     name: str
@@ -36,47 +36,45 @@ class Method:
     trees: int = 1  # grown for each item
     depth: int | None = None  # most levels below a root; None: as many as the budget allows
 
-    @property
-    def oracle(self) -> bool:
-        """Whether it looks at the verdict to choose: a bound for others, not something one can have."""
-        return self.kind == "best"
+
+def is_oracle(method: str) -> bool:
+    """Whether a method looks at the verdict to choose: an upper bound, not a method for real use."""
+    return method.startswith("best@")
 
 
-def method_of(name: str) -> Method:
-    """The method a name means."""
-    found = NAMED.fullmatch(name)
-    if found is None:
+def parse_method(name: str) -> Method:
+    """The method of that name."""
+    match = PATTERN.fullmatch(name)
+    if match is None:
         raise ConfigError(f"unknown method {name!r}: accepted are {ACCEPTED}")
-    plain, chosen, trees, depth = found.groups()
+    plain, choice, trees, depth = match.groups()
     if depth is not None:
         return Method(name=name, kind="clones", depth=int(depth))
-    if chosen is not None:
-        return Method(name=name, kind="vote" if chosen == "vote" else "best", trees=int(trees), depth=0)
+    if choice is not None:
+        return Method(name=name, kind="vote" if choice == "vote" else "best", trees=int(trees), depth=0)
     return Method(name=name, kind="single", depth=0) if plain == "single" else Method(name=name, kind="clones")
 
 
-def methods_of(names: Sequence[str]) -> list[Method]:
-    """Several of them, each once."""
+def parse_methods(names: Sequence[str]) -> list[Method]:
+    """Several methods, each named once."""
     if not names:
         raise ConfigError(f"which methods? accepted are {ACCEPTED}")
     if len(set(names)) < len(names):
         raise ConfigError(f"a method is named twice in {','.join(names)}")
-    return [method_of(name) for name in names]
+    return [parse_method(name) for name in names]
 
 
 def tree_budget(
     method: Method, declared: Budget, *, tokens: int | None, limits: Mapping[str, Any], window: int | None = None
 ) -> Budget:
-    """What each tree may spend: the task's own budget, other limits laid over it, and the method's part of the cell's.
+    """The budget of each tree: what the task declares, then `limits`, then the tree's part of the cell's `tokens`.
 
-    No window is larger than the model's.
+    The window is at most that of the model.
     """
     budget = replace(declared, **limits)
     tokens = budget.tokens if tokens is None else tokens
     if tokens < method.trees:
-        raise ConfigError(
-            f"{method.name} grows {method.trees} trees, and a budget of {tokens} tokens has no part for each"
-        )
+        raise ConfigError(f"{method.name} grows {method.trees} trees: a budget of {tokens} tokens is too small")
     return replace(
         budget,
         tokens=tokens // method.trees,
@@ -86,71 +84,62 @@ def tree_budget(
     )
 
 
-def seed_of(*place: object) -> int:
-    """A number that follows from a place alone: run seed, method, budget, task, tree. Nothing else that runs matters.
-
-    Example:
-        seed_of(0, "vote@8", 1000, "craft:hard/17", 3)
-    """
-    return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=7).digest(), "big")
+# Choosing among the trees of an item.
 
 
-# Which tree a method stands by.
-
-
-def choose(method: Method, taskset: Taskset, task: Task, trees: Sequence[Tree]) -> Tree:
+def choose_tree(method: Method, taskset: Taskset, task: Task, trees: Sequence[Tree]) -> Tree:
     """The tree whose answer and score count."""
     if method.kind == "best":
-        return max(trees, key=score_of)  # the earliest of equals
+        return max(trees, key=root_score)  # the first of equals
     if method.kind == "vote":
         return vote(taskset, task, trees)
     return trees[0]
 
 
-def score_of(tree: Tree) -> float:
-    """The verdict on a root."""
+def root_score(tree: Tree) -> float:
+    """The score of the root."""
     if tree.root.verdict is None:
         raise AssertionError(f"tree {tree.id} has not been graded")
     return tree.root.verdict.score
 
 
 def vote(taskset: Taskset, task: Task, trees: Sequence[Tree]) -> Tree:
-    """The earliest tree with the answer most of them gave; of equally frequent answers, the one given first.
+    """The first tree with the most frequent answer; among equally frequent answers, the one that was given first.
 
-    Who has no answer has no vote. Where the outcome is the state of a world and not what was answered, as in crafting,
-    there is nothing to count: the first tree that ended by answering is taken, without a look at its verdict.
+    Trees without an answer have no vote. If the outcome is the state of a world and not the answer, as in crafting,
+    there is nothing to count: the first tree that ended by answering is taken, without looking at its verdict.
     """
-    if isinstance(taskset.world(task), Watcher):
+    if isinstance(taskset.world(task), NodeObserver):
         return next((tree for tree in trees if tree.root.stop is Stop.ANSWERED), trees[0])
-    camps: list[list[Tree]] = []
+    groups: list[list[Tree]] = []
     for tree in trees:
         answer = tree.answer
         if answer is None or not answer.strip():
             continue
-        home = next((camp for camp in camps if same(taskset, task, camp[0].answer or "", answer)), None)
-        if home is None:
-            camps.append([tree])
+        group = next((group for group in groups if same_answer(taskset, task, group[0].answer or "", answer)), None)
+        if group is None:
+            groups.append([tree])
         else:
-            home.append(tree)
-    return max(camps, key=len)[0] if camps else trees[0]
+            group.append(tree)
+    return max(groups, key=len)[0] if groups else trees[0]
 
 
-def same(taskset: Taskset, task: Task, one: str, other: str) -> bool:
-    """Whether two answers say the same, as the taskset sees it; else by their words, and numbers as numbers."""
-    if one == other:
+def same_answer(taskset: Taskset, task: Task, first: str, second: str) -> bool:
+    """Whether two answers are the same: by the taskset's own rule, else by `same_text`."""
+    if first == second:
         return True
-    return taskset.same(task, one, other) if isinstance(taskset, Comparing) else same_text(one, other)
+    return taskset.same(task, first, second) if isinstance(taskset, Comparing) else same_text(first, second)
 
 
-def same_text(one: str, other: str) -> bool:
-    """Whether two texts are the same but for case and spaces, or the same number.
+def same_text(first: str, second: str) -> bool:
+    """Whether two texts are equal apart from case and spaces, or are the same number.
 
     Example:
         same_text(" Paris", "paris")      # True
         same_text("1,200", "1200.0")      # True
         same_text("12 apples", "12")      # False
     """
-    one, other = (" ".join(text.split()).casefold().removesuffix(".") for text in (one, other))
-    if NUMBER.fullmatch(one) and NUMBER.fullmatch(other):
-        return Decimal(one.replace(",", "")) == Decimal(other.replace(",", ""))
-    return one == other
+    first, second = (" ".join(text.split()).casefold().removesuffix(".") for text in (first, second))
+    if NUMBER.fullmatch(first) and NUMBER.fullmatch(second):
+        return Decimal(first.replace(",", "")) == Decimal(second.replace(",", ""))
+    return first == second

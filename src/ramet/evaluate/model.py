@@ -1,4 +1,4 @@
-"""Which model is evaluated: where its weights are, what it was trained on, and marks to know it and its machine by."""
+"""The model of an evaluation: its weights, what it was trained on, and what identifies it and its machine."""
 
 from __future__ import annotations
 
@@ -15,136 +15,135 @@ from typing import Any, cast
 from ramet.config import EngineConfig
 from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.items import Trained
-from ramet.interfaces import Sized
-from ramet.models.folders import OURS, check_packages, model_folder
+from ramet.interfaces import HasSizes
+from ramet.models.folders import BUILTIN_MODELS, model_folder
+from ramet.models.packages import check_packages
 from ramet.store import RunDir
-from ramet.tasks.registry import load, spec_of
+from ramet.store.checkpoints import STATE, latest
+from ramet.tasks.registry import load_taskset, parse_spec
 
-TRAINED = ("train", "warmstart")
-STATE = "learner.safetensors"  # of a checkpoint: the optimiser's, not the model's
-READ = 1 << 22  # bytes at once
+TRAINING_KINDS = ("train", "warmstart")
+BLOCK = 1 << 22  # bytes read at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A model that was found."""
+    """A model, and what is known of its training."""
 
-    name: str  # of a folder, or on a server
-    trained: list[Trained]  # on these; empty where nobody wrote it down
-    settings: dict[str, Any]  # that it was trained with, as far as an evaluation has them too
+    name: str  # a folder, or a name on a server
+    trained: list[Trained]  # empty: not known
+    settings: dict[str, Any]  # of its training, those that an evaluation has too
 
 
-def model_of(name: str, tasks: Sequence[str] = ()) -> Model:
-    """A run directory's newest checkpoint, or what else is called so; with what is known of its training.
+def find_model(name: str, tasks: Sequence[str] = ()) -> Model:
+    """The newest checkpoint of a run directory, a model folder, a built-in model, or a name on a server.
 
-    Options of the trained taskset count where all `tasks` are of it.
+    Taskset options of the training are taken over if all `tasks` are from the same taskset.
     """
-    if name in OURS:
+    if name in BUILTIN_MODELS:
         return Model(name=name, trained=[], settings={})
     path = Path(name)
     if (path / "meta.json").is_file():
-        path = _newest(RunDir.open(path))
+        path = _newest_checkpoint(RunDir.open(path))
     if path.is_dir():
         name = str(path.resolve())
-    configs = list(_configs(path))
-    trained = [_sizes(*part) for config in configs for part in _shown(config)]  # of all, not of the last alone
-    return Model(name=name, trained=trained, settings=_kept(configs[0], tasks) if configs else {})
+    configs = list(_training_configs(path))
+    trained = [_trained_range(*part) for config in configs for part in _trained_tasks(config)]
+    return Model(name=name, trained=trained, settings=_shared_settings(configs[0], tasks) if configs else {})
 
 
-def _newest(run: RunDir) -> Path:
-    if run.kind not in TRAINED:
-        raise ConfigError(
-            f"{run.path} was made by ramet {run.kind} and holds no model: give a run of {' or '.join(TRAINED)}"
-        )
-    # As `ramet.train.local.checkpoint.latest` has it, which would load torch to print a finished table.
-    checkpoints = sorted(folder for folder in (run.path / "checkpoints").glob("step-*") if folder.is_dir())
-    if not checkpoints:
+def _newest_checkpoint(run: RunDir) -> Path:
+    if run.kind not in TRAINING_KINDS:
+        kinds = " or ".join(TRAINING_KINDS)
+        raise ConfigError(f"{run.path} was made by ramet {run.kind} and holds no model: give a run of {kinds}")
+    checkpoint = latest(run.path)
+    if checkpoint is None:
         raise ConfigError(f"{run.path} has no checkpoint yet")
-    return checkpoints[-1]
+    return checkpoint
 
 
-def _configs(folder: Path) -> Iterator[dict[str, Any]]:
-    """The settings a checkpoint was trained with, then those of the model before it, as far as they were kept."""
+def _training_configs(folder: Path) -> Iterator[dict[str, Any]]:
+    """The settings a checkpoint was trained with, then those of the model it started from, as far as they are known."""
     seen: set[Path] = set()
     while folder not in seen:
         seen.add(folder)
-        config = _settings(folder.parent.parent if folder.parent.name == "checkpoints" else folder)
+        config = _read_config(folder.parent.parent if folder.parent.name == "checkpoints" else folder)
         if config is None:
             return
         yield config
         folder = Path(str(config.get("model", "")))
 
 
-def _shown(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The tasks of a training and of its supervised start, with options."""
+def _trained_tasks(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tasks of a training and of its supervised start, with their options."""
     warm = config.get("warm", {})
     for part in [config, *([config | warm] if warm.get("steps") else [])]:
-        if not part.get("run"):  # else it was shown the trees of another run, of whatever tasks these were
+        if not part.get("run"):  # else it replays the trees of another run, whose tasks are not known here
             yield str(part.get("task", "")), part.get("taskset", {})
 
 
-def _kept(config: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
-    """How the model was spoken to, and the limits it knows; tokens are what an evaluation varies."""
-    kept = {name: config[name] for name in ("dialect", "show_budget") if name in config}
-    limits = {name: one for name, one in config.get("budget", {}).items() if name != "tokens"}
-    fixed = {name: one for name, one in limits.items() if not isinstance(one, list)}
-    trained, options = spec_of(str(config.get("task", "")))[0], config.get("taskset", {})
-    same = all(spec_of(task)[0] == trained for task in tasks)
-    return kept | ({"budget": fixed} if fixed else {}) | ({"taskset": options} if options and same else {})
+def _shared_settings(config: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
+    """Dialect, prompt and limits of the training. Tokens are left out: an evaluation varies them."""
+    shared = {name: config[name] for name in ("dialect", "show_budget") if name in config}
+    limits = {name: value for name, value in config.get("budget", {}).items() if name != "tokens"}
+    fixed = {name: value for name, value in limits.items() if not isinstance(value, list)}
+    trained, options = parse_spec(str(config.get("task", "")))[0], config.get("taskset", {})
+    same = all(parse_spec(task)[0] == trained for task in tasks)
+    return shared | ({"budget": fixed} if fixed else {}) | ({"taskset": options} if options and same else {})
 
 
-def _settings(run: Path) -> dict[str, Any] | None:
+def _read_config(run: Path) -> dict[str, Any] | None:
     try:
-        if RunDir.open(run).kind not in TRAINED:
+        if RunDir.open(run).kind not in TRAINING_KINDS:
             return None
         return tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
     except (StoreError, OSError, ValueError):
         return None
 
 
-def _sizes(task: str, options: dict[str, Any]) -> Trained:
-    name, split = spec_of(task)
+def _trained_range(task: str, options: dict[str, Any]) -> Trained:
+    name, split = parse_spec(task)
     sizes = None
-    with suppress(ConfigError):  # its files may be elsewhere: then its sizes are not known
-        taskset = load(name, **options)
-        sizes = taskset.sizes(split) if isinstance(taskset, Sized) else None
+    with suppress(ConfigError):  # its files may be on another machine: then its sizes are not known
+        taskset = load_taskset(name, **options)
+        sizes = taskset.sizes(split) if isinstance(taskset, HasSizes) else None
     return Trained(name, *(sizes or (float("-inf"), float("inf"))))
 
 
-def facts_of(engine: EngineConfig) -> dict[str, Any]:
-    """The model: its weights' hash, or its name on a server."""
+def engine_facts(engine: EngineConfig) -> dict[str, Any]:
+    """What identifies the model: the hash of its weights, or its name on a server."""
     if engine.kind == "http":
         return {"model": engine.model, "server": engine.base_url}
     folder = model_folder(engine.model)
     return {"model": engine.model, "model_sha256": weights_hash(folder)}
 
 
-def stamp_of(engine: EngineConfig) -> str:
-    """What tells a model from another at the same place without reading it: sizes and times of its weight files."""
-    files = [] if engine.kind == "http" else _weights(model_folder(engine.model))
+def weights_stamp(engine: EngineConfig) -> str:
+    """Names, sizes and times of the weight files: cheap to compare, and different after any change."""
+    files = [] if engine.kind == "http" else _weight_files(model_folder(engine.model))
     return " ".join(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
 
 
-def _weights(folder: Path) -> list[Path]:
+def _weight_files(folder: Path) -> list[Path]:
     return [file for file in sorted(folder.glob("*.safetensors")) if file.name != STATE]
 
 
 def weights_hash(folder: Path) -> str:
     """SHA-256 over the names and bytes of the weight files of a folder."""
     digest = hashlib.sha256()
-    for file in _weights(folder):
+    for file in _weight_files(folder):
         digest.update(file.name.encode() + b"\0")
         with file.open("rb") as opened:
-            while block := opened.read(READ):
+            while block := opened.read(BLOCK):
                 digest.update(block)
     return digest.hexdigest()
 
 
 def hardware(*, local: bool) -> dict[str, Any]:
-    """What computed it, as far as this process can tell."""
-    facts: dict[str, Any] = {"cpu": _cpu(), "cores": _cores(), "system": platform.platform()}
+    """The machine of this process; with `local`, also torch and the GPU."""
+    facts: dict[str, Any] = {"cpu": _cpu_name(), "cores": _num_cores(), "system": platform.platform()}
     if local:
-        check_packages("")
+        check_packages()
         import torch
 
         facts["torch"] = torch.__version__
@@ -153,15 +152,15 @@ def hardware(*, local: bool) -> dict[str, Any]:
     return facts
 
 
-def _cores() -> int:
-    able = cast(Any, getattr(os, "sched_getaffinity", None))
-    return len(able(0)) if able is not None else os.cpu_count() or 1
+def _num_cores() -> int:
+    affinity = cast(Any, getattr(os, "sched_getaffinity", None))
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def _cpu() -> str:
+def _cpu_name() -> str:
     try:
         lines: Sequence[str] = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return found[0] if found else platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

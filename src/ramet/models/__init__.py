@@ -1,1 +1,1 @@
-"""Models on this machine: where they are, how they are loaded, how they attend."""
+"""Models on this machine: finding, loading and running them."""

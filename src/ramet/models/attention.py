@@ -1,9 +1,9 @@
 # pyright: standard
-"""One attention for a Hugging Face decoder, whoever runs it.
+"""Replaceable attention for a Hugging Face decoder.
 
-The engine reads a paged cache, the learner reads a packed tree, everybody else wants plain causal attention: all three
-run the same module object. `attach(model)` points it at us once; after that a `Plan` put in force by `using` decides
-for the current thread, so that two threads may run the model at the same time, each in its own way.
+The engine attends over a paged cache, the learner over a packed tree, other callers want plain causal attention; all
+three run the same module object. `attach(model)` registers our attention function once. Inside `with using(plan):` the
+current thread attends by that `Plan`, so two threads can run the model at the same time with different plans.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME = "ramet"
 
 
 class Plan(Protocol):
-    """How the tokens of one forward pass see each other."""
+    """How the tokens of one forward pass attend to each other."""
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Tensors are (tokens, heads, size); returns the same shape as `queries`."""
@@ -41,7 +41,7 @@ _active = _Active()
 
 @contextmanager
 def using(plan: Plan) -> Iterator[None]:
-    """Attention follows `plan` in this thread. The model is then called on one row of tokens, without a mask."""
+    """Use `plan` for attention in this thread. Inside, call the model on one row of tokens without a mask."""
     outer, _active.plan = _active.plan, plan
     try:
         yield
@@ -50,25 +50,25 @@ def using(plan: Plan) -> Iterator[None]:
 
 
 def current() -> Plan | None:
-    """The plan in force in this thread. What is computed again later, in another thread, needs it again."""
+    """The active plan of this thread. Gradient checkpointing needs it to recompute in another thread."""
     return _active.plan
 
 
 def attach(model: PreTrainedModel) -> None:
-    """Make `model` ask us for attention; without a plan in force it computes what it always did.
+    """Make `model` use plans. Without an active plan its results do not change.
 
-    Raises `ConfigError` for models whose layers cannot be run that way: those that do not use the attention interface,
-    keep a state instead of keys and values, or look back over a sliding window.
+    Raises `ConfigError` for models that do not use the attention interface, have recurrent layers, or use a sliding
+    window.
     """
-    fault = unsupported(model)
-    if fault:
-        raise ConfigError(f"{type(model).__name__}: {fault}; decoders like Llama, Qwen2 and Qwen3 can be run")
+    reason = unsupported(model)
+    if reason:
+        raise ConfigError(f"{type(model).__name__}: {reason}; supported are decoders like Llama, Qwen2 and Qwen3")
     if model.config._attn_implementation != NAME:
         model.set_attn_implementation(NAME)
 
 
 def unsupported(model: PreTrainedModel) -> str | None:
-    """Why attention of this model cannot be planned, or None when it can."""
+    """Why this model cannot use plans, or None if it can."""
     if not isinstance(model, PreTrainedModel):
         return "not a Hugging Face model"
     if not getattr(model, "_supports_attention_backend", False):
@@ -80,8 +80,8 @@ def unsupported(model: PreTrainedModel) -> str | None:
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
         return "it has a sliding window"
     rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":  # texts in one batch would change each other, and their own beginning
-        return "its positions depend on how long the text becomes (longrope)"
+    if rope.get("rope_type") == "longrope":  # longer texts would change the positions of cached tokens
+        return "its positions depend on the length of the text (longrope)"
     return None
 
 
@@ -94,13 +94,13 @@ def _forward(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What transformers calls in every layer, with tensors of shape (1, heads, tokens, size)."""
+    """The attention function that transformers calls in every layer; tensors are (1, heads, tokens, size)."""
     plan = _active.plan
     if plan is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     for name in ("softcap", "s_aux"):
         if options.get(name) is not None:
-            raise ConfigError(f"{type(module).__name__} asks for {name}, which planned attention does not have")
+            raise ConfigError(f"{type(module).__name__} needs {name}, which plans do not support")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: Any = module.layer_idx
     queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))

@@ -1,4 +1,4 @@
-"""A Llama in a llama.cpp file as a Hugging Face folder."""
+"""Convert a Llama model from a llama.cpp (GGUF) file to a Hugging Face folder."""
 
 # pyright: standard
 
@@ -22,7 +22,7 @@ from transformers import LlamaConfig
 
 from ramet.tokens.huggingface import HfTokenizer, load_renderer
 
-# Names of tensors in the file, and at Hugging Face.
+# Tensor names in the GGUF file, and in Hugging Face.
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 INNER = {
     "attn_norm": "input_layernorm",
@@ -35,29 +35,29 @@ INNER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-LONG = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type")
+LONG_FIELDS = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type")
 
 
-def unpack(source: Path, folder: Path, *, shown: Path) -> None:
-    """Write config, bfloat16 weights and tokenizer into `folder`; people are told it goes to `shown`."""
+def unpack(source: Path, folder: Path, *, target: Path) -> None:
+    """Write config, bfloat16 weights and tokenizer to `folder`. The message names `target`, the final folder."""
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    console.print(f"unpacking {source.name} into {shown} (once)")
+    console.print(f"unpacking {source.name} into {target} (once)")
     reader = GGUFReader(source)
-    facts = {name: field.contents() for name, field in reader.fields.items() if name not in LONG}
-    config = config_of(facts, tied=all(tensor.name != "output.weight" for tensor in reader.tensors))
+    facts = {name: field.contents() for name, field in reader.fields.items() if name not in LONG_FIELDS}
+    config = llama_config(facts, tied=all(tensor.name != "output.weight" for tensor in reader.tensors))
     tensors: dict[str, Tensor] = {}
     bar = {"description": "unpacking", "transient": True, "disable": not console.is_terminal}
     for tensor in track(reader.tensors, console=console, **bar):
-        tensors[name_of(tensor.name)] = weight_of(tensor, config).to(torch.bfloat16)
+        tensors[tensor_name(tensor.name)] = tensor_weights(tensor, config).to(torch.bfloat16)
     try:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    except SafetensorError as error:  # a full disk, for one
+    except SafetensorError as error:  # a full disk, for example
         raise OSError(str(error)) from None
     config.save_pretrained(folder)
     write_tokenizer(source, facts, folder)
 
 
-def config_of(facts: Mapping[str, Any], *, tied: bool) -> LlamaConfig:
+def llama_config(facts: Mapping[str, Any], *, tied: bool) -> LlamaConfig:
     return LlamaConfig(
         architectures=["LlamaForCausalLM"],
         vocab_size=facts["llama.vocab_size"],
@@ -77,41 +77,41 @@ def config_of(facts: Mapping[str, Any], *, tied: bool) -> LlamaConfig:
     )
 
 
-def name_of(name: str) -> str:
-    """What Hugging Face calls a tensor.
+def tensor_name(name: str) -> str:
+    """The Hugging Face name of a tensor.
 
     Example:
-        name_of("blk.3.attn_q.weight")  # "model.layers.3.self_attn.q_proj.weight"
+        tensor_name("blk.3.attn_q.weight")  # "model.layers.3.self_attn.q_proj.weight"
     """
     *block, kind, _ = name.split(".")
     return f"model.layers.{block[1]}.{INNER[kind]}.weight" if block else f"{OUTER[kind]}.weight"
 
 
-def weight_of(tensor: ReaderTensor, config: LlamaConfig) -> Tensor:
-    """A tensor as full numbers, its rows in the order Hugging Face expects."""
+def tensor_weights(tensor: ReaderTensor, config: LlamaConfig) -> Tensor:
+    """A dequantised tensor, its rows in the order Hugging Face expects."""
     weight = torch.from_numpy(np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32))
     heads = {"attn_q": config.num_attention_heads, "attn_k": cast(int, config.num_key_value_heads)}
     kind = tensor.name.split(".")[-2]
-    return halves(weight, heads[kind]) if kind in heads else weight
+    return split_halves(weight, heads[kind]) if kind in heads else weight
 
 
-def halves(weight: Tensor, num_heads: int) -> Tensor:
-    """Two rows of a head that the rotary embedding turns together are neighbours in the file; here, half a head apart.
+def split_halves(weight: Tensor, num_heads: int) -> Tensor:
+    """Reorder the rows of each head: a rotary pair is adjacent in the file, and half a head apart in Hugging Face.
 
     Example:
-        halves(torch.arange(8).reshape(8, 1), 2).flatten().tolist()  # [0, 2, 1, 3, 4, 6, 5, 7]
+        split_halves(torch.arange(8).reshape(8, 1), 2).flatten().tolist()  # [0, 2, 1, 3, 4, 6, 5, 7]
     """
     rows, columns = weight.shape
     return weight.reshape(num_heads, rows // num_heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
 def write_tokenizer(source: Path, facts: Mapping[str, Any], folder: Path) -> None:
-    """`tokenizer.json`, and the names of its special tokens with the chat template."""
+    """Write `tokenizer.json` and `tokenizer_config.json` (special tokens and chat template)."""
     inner = cast(HfTokenizer, load_renderer(source).tokenizer).inner
     inner.save(str(folder / "tokenizer.json"))
-    words = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     special = {
-        f"{ours}_token": inner.id_to_token(facts[f"tokenizer.ggml.{theirs}_token_id"]) for ours, theirs in words.items()
+        f"{ours}_token": inner.id_to_token(facts[f"tokenizer.ggml.{theirs}_token_id"]) for ours, theirs in names.items()
     }
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -1,8 +1,8 @@
 # pyright: standard
-"""A tokenizer and a model from nothing, small enough to learn on a CPU: no download, no corpus.
+"""A tokenizer and an untrained model small enough to train on a CPU: no download, no corpus.
 
-One token a character, a few pieces of text that come often as one token each, and one token each to open the user's
-part, to open the model's turn and to end it. What comes back after a turn follows its end at once:
+There is one token per character, one for each of a few frequent pieces of text, and three control tokens: start of the
+user's text, start of the model's turn, end of the model's turn. A reply follows the end of a turn directly:
 
     <|user|>Compute 1+2<|model|>1+2=3
     = 3<|end|>
@@ -18,19 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ramet.errors import ConfigError
-from ramet.models.folders import check_packages
-from ramet.tasks.codes import ASKED, LAST
+from ramet.models.packages import check_packages
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
 USER, MODEL, END, PAD = "<|user|>", "<|model|>", "<|end|>", "<|pad|>"
 CONTROL = (PAD, END, USER, MODEL)
-UNKNOWN = "\ufffd"  # what is not in the alphabet reads as this
-WORDS = ("\n\n", "Compute ", ASKED, LAST, " codes\n", "> ", "= ", "< ")  # pieces of text that are one token
-TOTALS = tuple(f"={digit}\n" for digit in range(10))  # so are a result at the end of its line,
-PARTS = tuple(f":{digit}" for digit in range(10))  # a digit behind a colon,
-PLACES = tuple(map("".join, product("01?", repeat=4)))  # and four places of a code
+UNKNOWN = "\ufffd"  # stands for every character outside the alphabet
+# Each of these pieces of text is one token. The long ones are the wording of the codes taskset.
+CODES_GOAL = ("Add longest runs of ", " (last digit)")
+WORDS = ("\n\n", "Compute ", *CODES_GOAL, " codes\n", "> ", "= ", "< ")
+TOTALS = tuple(f"={digit}\n" for digit in range(10))  # a result at the end of its line
+PARTS = tuple(f":{digit}" for digit in range(10))  # a digit after a colon
+PLACES = tuple(map("".join, product("01?", repeat=4)))  # four places of a code
 ALPHABET = ("\n", *map(chr, range(32, 127)))
 VOCABULARY = {
     text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *PARTS, *PLACES, *ALPHABET])
@@ -43,7 +44,7 @@ TEMPLATE = (
 
 
 def fingerprint() -> str:
-    """Changes when the tokenizer does: a model is of no use with another."""
+    """A short hash of the tokenizer. A model works only with the tokenizer it was made for."""
     return hashlib.sha256(repr((VOCABULARY, TEMPLATE)).encode()).hexdigest()[:8]
 
 
@@ -52,7 +53,7 @@ def nano_tokenizer_files(folder: str | Path) -> Path:
     try:
         from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     except ImportError:
-        raise ConfigError("a tokenizer needs its package: pip install 'ramet[hf]'") from None
+        raise ConfigError("the nano tokenizer needs the tokenizers package: pip install 'ramet[hf]'") from None
     inner = Tokenizer(models.WordLevel(VOCABULARY, unk_token=UNKNOWN))
     pieces = "|".join([*map(re.escape, WORDS), r"=[0-9]\n", r":[0-9]", r"[01?]{4}", r"[\s\S]"])
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(pieces), behavior="isolated")
@@ -76,10 +77,12 @@ def nano_tokenizer_files(folder: str | Path) -> Path:
 def nano_model(
     *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
 ) -> LlamaForCausalLM:
-    """A Llama with random weights, the same for the same seed: a third of a million parameters as it stands."""
+    """A Llama with random weights, determined by `seed`; about 330,000 parameters with the default sizes."""
     if min(hidden, layers, heads, window) < 1 or hidden % (2 * heads):
-        raise ConfigError(f"hidden is a multiple of twice the heads, all from 1 up; got {hidden} and {heads} heads")
-    check_packages("nano")
+        raise ConfigError(
+            f"hidden must be a multiple of 2 * heads, all sizes at least 1; got {hidden} and {heads} heads"
+        )
+    check_packages()
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -96,7 +99,7 @@ def nano_model(
         eos_token_id=VOCABULARY[END],
         pad_token_id=VOCABULARY[PAD],
     )
-    with torch.random.fork_rng(devices=[]):  # nobody else's draws change
+    with torch.random.fork_rng(devices=[]):  # leaves the global random state unchanged
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)
 
@@ -104,7 +107,7 @@ def nano_model(
 def write_nano(
     folder: str | Path, *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
 ) -> Path:
-    """A new model and its tokenizer in a folder, as `LocalEngine` and transformers load them."""
+    """Write a new model and its tokenizer to a folder, in the format that `LocalEngine` and transformers load."""
     model = nano_model(hidden=hidden, layers=layers, heads=heads, window=window, seed=seed)
     from safetensors.torch import save_model
 

@@ -1,1 +1,1 @@
-"""Run directories as a page people look at: tables, pictures, and the trees behind every number."""
+"""A page about run directories: tables, plots, and the trees behind every number."""

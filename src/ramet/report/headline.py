@@ -1,109 +1,114 @@
-"""The sentences on top of the page: who is better, by how much, and where nobody can tell."""
+"""The sentences at the top of the page: which method or run is better, by how much, and where it cannot be told."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from ramet.evaluate.cells import ALL, BEYOND, Comparison
+from ramet.evaluate.format import hundredths, method_label, percent, share
+from ramet.evaluate.methods import BASELINE, is_oracle
 from ramet.evaluate.statistics import rate
-from ramet.report.format import hundredths, listed, many_tokens, method_name, percent, points, tokens
-from ramet.report.numbers import ALL, BASELINE, BEYOND, Comparison, Versus, is_oracle
-from ramet.report.read import Run, number_in
+from ramet.evaluate.tables import Section
+from ramet.report.format import budget_phrase, budgets_phrase, join_words
+from ramet.report.read import Run, as_number
 
-Pair = tuple[str, str, str, str, str]  # part; run and method; run and method
+Pair = tuple[str, str, str, str, str]  # part; run and method; other run and method
 
 
-def headline(comparison: Comparison, *, titled: bool = False) -> list[str]:
-    """A sentence for each pair of methods or runs over all budgets, those people ask for first in front.
+def headline(section: Section, *, titled: bool = False) -> list[str]:
+    """A sentence for each pair of methods or runs over all budgets, the most important first.
 
-    After a training that is whether clones do better than before; then whether they do better than one long chain, also
-    beyond what was trained; then all the rest.
+    Clones of a later run against those of the first come first; then clones against `single`, also beyond training;
+    then everything else.
     """
-    pairs: dict[Pair, list[Versus]] = {}
-    for one in (*comparison.runs_apart, *comparison.methods_apart):
-        if one.part in (ALL, BEYOND) and not is_oracle(one.cell[1]):
-            pairs.setdefault((one.part, *one.cell[:2], *one.other[:2]), []).append(one)
-    order = sorted(pairs, key=lambda pair: _rank(pair, comparison))
-    found = [_sentence(pair, pairs[pair], several=comparison.several) for pair in order]
-    found = found or [_alone(comparison)]
-    if titled and comparison.title:
-        return [f"{comparison.title}: {said}" for said in found]
-    runs = tuple(f"{run.name}:" for run in comparison.runs)  # a name stays as it is
-    return [said if said.startswith(runs) else said[:1].upper() + said[1:] for said in found]
+    pairs: dict[Pair, list[Comparison]] = {}
+    for comparison in (*section.run_comparisons, *section.method_comparisons):
+        if comparison.part in (ALL, BEYOND) and not is_oracle(comparison.cell[1]):
+            pair = (comparison.part, *comparison.cell[:2], *comparison.other[:2])
+            pairs.setdefault(pair, []).append(comparison)
+    order = sorted(pairs, key=lambda pair: _rank(pair, section))
+    lines = [_sentence(pair, pairs[pair], several_runs=section.several_runs) for pair in order]
+    lines = lines or [_only_method(section)]
+    if titled and section.title:
+        return [f"{section.title}: {line}" for line in lines]
+    names = tuple(f"{run}:" for run in section.runs)  # the case of a run's name is kept
+    return [line if line.startswith(names) else line[:1].upper() + line[1:] for line in lines]
 
 
-def _rank(pair: Pair, comparison: Comparison) -> tuple[bool, ...]:
+def _rank(pair: Pair, section: Section) -> tuple[bool, ...]:
     part, run, method, other_run, other_method = pair
     return (
         not method.startswith("clones"),
         run == other_run,
-        run != comparison.runs[-1].name,
+        run != section.runs[-1],
         other_method not in (BASELINE, method),
         part == BEYOND,
     )
 
 
-def _sentence(pair: Pair, differences: Sequence[Versus], *, several: bool) -> str:
+def _sentence(pair: Pair, comparisons: Sequence[Comparison], *, several_runs: bool) -> str:
     """One pair at all its budgets."""
     part, run, method, other_run, other_method = pair
     across = run != other_run
     first, second = (run, other_run) if across else (method, other_method)
-    before = [f"{run}:"] if several and not across else []
+    before = [f"{run}:"] if several_runs and not across else []
     before += ["beyond training,"] if part == BEYOND else []
     before += [f"with {method},"] if across else []
-    return " ".join([*before, _said(first, second, differences, many=not across and first.startswith("clones"))])
+    plural = not across and first.startswith("clones")
+    return " ".join([*before, _conclusion(first, second, comparisons, plural=plural)])
 
 
-def _said(first: str, second: str, differences: Sequence[Versus], *, many: bool) -> str:
-    ahead = [_by_how_much(one) for one in differences if one.told > 0]
-    behind = [_by_how_much(one) for one in differences if one.told < 0]
-    unknown = [one for one in differences if not one.told]
+def _conclusion(first: str, second: str, comparisons: Sequence[Comparison], *, plural: bool) -> str:
+    ahead = [_by_how_much(one) for one in comparisons if one.difference.direction > 0]
+    behind = [_by_how_much(one) for one in comparisons if one.difference.direction < 0]
+    unknown = [one for one in comparisons if not one.difference.direction]
     parts: list[str] = []
     if ahead:
-        parts.append(f"{first} {'beat' if many else 'beats'} {second} by {listed(ahead)}")
+        parts.append(f"{first} {'beat' if plural else 'beats'} {second} by {join_words(ahead)}")
     if behind:
-        subject = first if not parts else ("they" if many else "it")
-        parts.append(f"{subject} {'trail' if many else 'trails'} {second} by {listed(behind)}")
+        subject = first if not parts else ("they" if plural else "it")
+        parts.append(f"{subject} {'trail' if plural else 'trails'} {second} by {join_words(behind)}")
     if unknown:
-        parts.append(_unknown(first, second, unknown, alone=not parts))
+        parts.append(_cannot_tell(first, second, unknown, only=not parts))
     return "; ".join(parts) + "."
 
 
-def _by_how_much(one: Versus) -> str:
-    """Points with their interval, both counted in the direction of the verdict."""
-    gap = one.gap
-    value, low, high = (gap.value, gap.low, gap.high) if one.told > 0 else (-gap.value, -gap.high, -gap.low)
-    return f"{hundredths(value)} points {points(low, high)} at {tokens(one.cell[2])}"
+def _by_how_much(comparison: Comparison) -> str:
+    """Points with their interval, both positive: the sentence names the direction."""
+    gap = comparison.difference
+    value, low, high = (gap.value, gap.low, gap.high) if gap.direction > 0 else (-gap.value, -gap.high, -gap.low)
+    interval = f"[{hundredths(low)}, {hundredths(high)}]"
+    return f"{hundredths(value)} points {interval} at {budget_phrase(comparison.budget)}"
 
 
-def _unknown(first: str, second: str, unknown: Sequence[Versus], *, alone: bool) -> str:
-    where = f"at {many_tokens([one.cell[2] for one in unknown])}"
-    items = max(one.gap.items for one in unknown)
-    needed = [one.gap.needed for one in unknown if one.gap.needed is not None]
+def _cannot_tell(first: str, second: str, unknown: Sequence[Comparison], *, only: bool) -> str:
+    where = f"at {budgets_phrase([one.budget for one in unknown])}"
+    items = max(one.difference.items for one in unknown)
+    needed = [one.difference.needed for one in unknown if one.difference.needed is not None]
     more = f"; {min(needed):,} or more would be needed" if needed else ""
-    said = f"cannot tell {first} from {second}" if alone else "cannot tell"
-    return f"{said} {where} ({items:,} {'item' if items == 1 else 'items'}{more})"
+    subject = f"cannot tell {first} from {second}" if only else "cannot tell"
+    return f"{subject} {where} ({items:,} {'item' if items == 1 else 'items'}{more})"
 
 
-def _alone(comparison: Comparison) -> str:
-    """One method only: nothing to compare it with."""
-    best = max(comparison.cells, key=lambda cell: cell.accuracy.value)
+def _only_method(section: Section) -> str:
+    best = max(section.cells, key=lambda cell: cell.accuracy.value)
     return (
-        f"{method_name(best.method)} reaches {percent(best.accuracy)} at {tokens(best.budget)} on "
-        f"{len(best.records):,} items; there is no other method to compare it with."
+        f"{method_label(best.method)} reaches {percent(best.accuracy)} at {budget_phrase(best.budget)} on "
+        f"{best.items:,} items; there is no other method to compare it with."
     )
 
 
 def plain_headline(run: Run) -> str | None:
-    """What a training run came to, or how many trees there are."""
+    """The result of a training run, or the number of trees; None for an evaluation."""
     steps = f"{len(run.metrics):,} steps"
-    held_out, own, losses = (_ends(run, key) for key in ("eval_success", "success", "loss"))
+    held_out, own, losses = (_first_and_last(run, key) for key in ("eval_success", "success", "loss"))
     if held_out is not None:
-        first, last = (_share(one, "eval_success", "eval_trees") for one in held_out)
+        first, last = (_success(record, "eval_success", "eval_trees") for record in held_out)
         return f"{run.name}: from {first} to {last} success on held-out tasks in {steps}."
     if own is not None and run.kind == "train":
-        first, last = (_share(one, "success", "trees") for one in own)
-        return f"{run.name}: from {first} to {last} success in {steps}, each on tasks of its own."
+        first, last = (_success(record, "success", "trees") for record in own)
+        return f"{run.name}: from {first} to {last} success in {steps}, each step on new tasks."
     if losses is not None:
         return f"{run.name}: loss from {losses[0]['loss']:.3g} to {losses[1]['loss']:.3g} in {steps}."
     if run.metrics:
@@ -114,15 +119,15 @@ def plain_headline(run: Run) -> str | None:
     return f"{run.name}: {number:,} {'tree' if number == 1 else 'trees'}."
 
 
-def _ends(run: Run, key: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Where a metric was measured first and last."""
-    found = [one for one in run.metrics if number_in(one.get(key)) is not None]
-    return (found[0], found[-1]) if found else None
+def _first_and_last(run: Run, key: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The first and the last record that have a metric."""
+    records = [record for record in run.metrics if as_number(record.get(key)) is not None]
+    return (records[0], records[-1]) if records else None
 
 
-def _share(record: dict[str, Any], key: str, number: str) -> str:
-    """A share of trees, with its interval where their number is known."""
-    share, trees = record[key], number_in(record.get(number))
-    if not trees or not 0 <= share <= 1:
-        return f"{hundredths(share)} %"
-    return percent(rate(round(share * trees), round(trees)))
+def _success(record: dict[str, Any], key: str, count: str) -> str:
+    """A share of trees, with its interval if their number is known."""
+    success, trees = record[key], as_number(record.get(count))
+    if not trees or not 0 <= success <= 1:
+        return share(success)
+    return percent(rate(round(success * trees), round(trees)))

@@ -1,4 +1,4 @@
-"""HTML from Python. Text is escaped unless it was made here: what a model wrote can never become markup."""
+"""Build HTML. All text is escaped unless it is `Markup`, so model output can never become markup."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 VOID = frozenset({"meta", "br", "hr", "img", "link"})
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # no browser shows them, and no XML may hold them
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # not allowed in XML
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -20,22 +20,23 @@ Content = str | None | Iterable["Content"]
 
 
 def tag(name: str, /, *content: Content, **attributes: str | bool | None) -> Markup:
-    """An element. `class_` is its class; an attribute that is True stands alone, None and False are left out.
+    """An element. `class_` sets its class; True gives an attribute without value, None and False omit it.
 
     Example:
         tag("a", "1 < 2", href="#x")  # '<a href="#x">1 &lt; 2</a>'
     """
     pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
-    said = "".join(
+    attribute_text = "".join(
         f" {key}" if value is True else f' {key}="{escaped(value)}"'
         for key, value in pairs
         if value is not None and value is not False
     )
-    return Markup(f"<{name}{said}>") if name in VOID else Markup(f"<{name}{said}>{join(*content)}</{name}>")
+    start = f"<{name}{attribute_text}>"
+    return Markup(start) if name in VOID else Markup(f"{start}{join(*content)}</{name}>")
 
 
 def join(*content: Content) -> Markup:
-    """Pieces one after the other, each escaped unless it is markup."""
+    """Concatenate pieces, escaping those that are not markup."""
     pieces: list[str] = []
     for piece in content:
         if piece is None:
@@ -61,9 +62,9 @@ def table(
     labels: int = 1,
     left: Collection[int] = (),
 ) -> Markup:
-    """A table that scrolls by itself on a narrow screen; the first `labels` columns name the row, `left` hold text.
+    """A table that scrolls on a narrow screen. The first `labels` columns name the row; `left` columns hold text.
 
-    Where all names but the last are those of the row above, they step back.
+    Labels that repeat those of the row above are muted.
     """
     top = [tag("th", cell, scope="col", class_="l" if i < labels or i in left else None) for i, cell in enumerate(head)]
     body: list[Markup] = []
@@ -84,9 +85,9 @@ def table(
 
 
 def anchor(*parts: object) -> str:
-    """An id out of names: letters, digits and a few signs, and different names give different ids.
+    """An HTML id from names: letters, digits and a few signs. Different names give different ids.
 
     Example:
         anchor("cell", "vote@8", 2000)  # "cell.vote-40_8.2000"
     """
-    return ".".join(re.sub(r"[^A-Za-z0-9_]", lambda found: f"-{ord(found[0]):x}_", str(part)) for part in parts)
+    return ".".join(re.sub(r"[^A-Za-z0-9_]", lambda match: f"-{ord(match[0]):x}_", str(part)) for part in parts)

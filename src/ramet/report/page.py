@@ -1,8 +1,8 @@
-"""One page for one or more runs, complete in itself: nothing is loaded from elsewhere.
+"""One page for one or more runs. It is complete: nothing is loaded from elsewhere.
 
     write_report([Path("runs/before"), Path("runs/after")], Path("report"))
 
-writes `index.html`, a PNG of every picture, and the records as `records.csv` and `records.parquet`.
+writes `index.html`, a PNG of every plot, and the records as `records.csv` and `records.parquet`.
 """
 
 # pyarrow ships no types.
@@ -18,84 +18,93 @@ from pathlib import Path
 from typing import Any
 
 from ramet.errors import ConfigError, StoreError
-from ramet.report.compose import Section, sections_of
+from ramet.evaluate.journal import FILE
+from ramet.evaluate.tables import Section
+from ramet.report.compose import PagePart, compose_parts
+from ramet.report.figures import Picture
+from ramet.report.grouping import group_runs
 from ramet.report.headline import headline, plain_headline
 from ramet.report.markup import Content, Markup, anchor, join, tag
-from ramet.report.numbers import Comparison, comparisons
-from ramet.report.plots import Picture
 from ramet.report.provenance import provenance
 from ramet.report.read import Run, read_runs
-from ramet.report.style import drawing, png_of, variables
+from ramet.report.style import css_variables, drawing, to_png
+from ramet.store.atomic import write_text
 
 HERE = Path(__file__).parent
-SENTENCES = 3  # on top of the page; the others are folded
+TOP_LINES = 3  # of the headline; the others are folded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A page and what lies beside it."""
+    """A page and the files next to it."""
 
     runs: tuple[Run, ...]
-    comparisons: tuple[Comparison, ...]
+    sections: tuple[Section, ...]
     headline: tuple[str, ...]
     pictures: tuple[Picture, ...]
     html: str
 
 
 def write_report(runs: Sequence[Path], into: Path, *, names: Sequence[str | None] | None = None) -> Path:
-    """Read runs, write the page and its files; returns the page. The same runs give the same bytes.
+    """Read runs, write the page and its files, return the path of the page. The same runs give the same bytes.
 
-    `names` label the runs; where there is none, its directory does.
+    `names` label the runs; None stands for the name of the directory.
     """
     return save_report(make_report(runs, names=names), into)
 
 
+def update_report(run: Path) -> Path:
+    """Write the report of a finished evaluation into its run directory, unless it is newer than the records."""
+    page = run / "report" / "index.html"
+    if page.exists() and page.stat().st_mtime >= (run / FILE).stat().st_mtime:
+        return page
+    return write_report([run], page.parent)
+
+
 def make_report(runs: Sequence[Path], *, names: Sequence[str | None] | None = None) -> Report:
     """Read runs and compose the page."""
-    found = read_runs(runs, names=names)
-    compared = comparisons(found)
+    loaded = read_runs(runs, names=names)
+    sections = group_runs(loaded)
     with drawing():
-        sections = sections_of(found, compared)
-    if not sections:
-        reasons = "; ".join(f"{run.path}: {', '.join(run.notes) or 'no tree has finished yet'}" for run in found)
+        parts = compose_parts(loaded, sections)
+    if not parts:
+        reasons = "; ".join(f"{run.path}: {', '.join(run.notes) or 'no tree is finished yet'}" for run in loaded)
         raise ConfigError(f"nothing to show yet: {reasons}")
-    spoken = [headline(one, titled=len(compared) > 1) for one in compared]
-    room = max(1, SENTENCES // max(1, len(compared)))
-    top = [line for lines in spoken for line in lines[:room]]
-    top += [line for run in found if (line := plain_headline(run)) is not None]
-    rest = [line for lines in spoken for line in lines[room:]]
+    lines = [headline(section, titled=len(sections) > 1) for section in sections]
+    room = max(1, TOP_LINES // max(1, len(sections)))
+    top = [line for group in lines for line in group[:room]]
+    top += [line for run in loaded if (line := plain_headline(run)) is not None]
+    rest = [line for group in lines for line in group[room:]]
     return Report(
-        runs=tuple(found),
-        comparisons=tuple(compared),
+        runs=tuple(loaded),
+        sections=tuple(sections),
         headline=tuple(top),
-        pictures=tuple(picture for section in sections for picture in section.pictures),
-        html=_html(found, top, rest, sections),
+        pictures=tuple(picture for part in parts for picture in part.pictures),
+        html=_html(loaded, top, rest, parts),
     )
 
 
 def save_report(report: Report, into: Path) -> Path:
-    """Write everything, the page last: what it speaks of is there."""
+    """Write all files, the page last, so that everything it links to exists."""
     page = into / "index.html"
     try:
         into.mkdir(parents=True, exist_ok=True)
         with drawing():
             for picture in report.pictures:
-                (into / f"{picture.name}.png").write_bytes(png_of(picture.figure))
+                (into / f"{picture.name}.png").write_bytes(to_png(picture.figure))
         _write_records(report, into)
-        aside = into / "index.html.tmp"
-        aside.write_text(report.html, encoding="utf-8")
-        aside.replace(page)
+        write_text(page, report.html)
     except OSError as error:
         raise StoreError(f"cannot write to {into}: {error.strerror or error}") from None
     return page
 
 
 def _write_records(report: Report, into: Path) -> None:
-    """One row an item, with the run it is of."""
+    """One row per item, with the name of its run."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows: list[dict[str, Any]] = [{"run": run.name, **asdict(one)} for run in report.runs for one in run.records]
+    rows: list[dict[str, Any]] = [{"run": run.name, **asdict(record)} for run in report.runs for record in run.records]
     if not rows:
         return
     pq.write_table(pa.Table.from_pylist(rows), into / "records.parquet")
@@ -106,28 +115,28 @@ def _write_records(report: Report, into: Path) -> None:
     (into / "records.csv").write_text(sink.getvalue(), encoding="utf-8")
 
 
-def _html(runs: Sequence[Run], top: Sequence[str], rest: Sequence[str], sections: Sequence[Section]) -> str:
+def _html(runs: Sequence[Run], top: Sequence[str], rest: Sequence[str], parts: Sequence[PagePart]) -> str:
     names = ", ".join(run.name for run in runs)
-    ids = [anchor("section", str(number)) for number in range(len(sections))]
+    ids = [anchor("section", str(number)) for number in range(len(parts))]
     head = [
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", f"{names} · ramet report"),
         tag("link", rel="icon", href="data:,"),
-        tag("style", Markup(variables() + (HERE / "page.css").read_text(encoding="utf-8"))),
+        tag("style", Markup(css_variables() + (HERE / "page.css").read_text(encoding="utf-8"))),
     ]
-    links = [tag("a", section.title, href=f"#{target}") for section, target in zip(sections, ids, strict=True)]
+    links = [tag("a", part.title, href=f"#{target}") for part, target in zip(parts, ids, strict=True)]
     if any(run.records for run in runs):
         links += [tag("a", "records.csv", href="records.csv"), tag("a", "records.parquet", href="records.parquet")]
-    broken = sum(bool(run.notes) for run in runs)
+    incomplete = sum(bool(run.notes) for run in runs)
     body = [
         tag("h1", f"ramet report: {names}"),
         tag("ul", [tag("li", line) for line in top], class_="lead"),
         _folded(rest) if rest else None,
-        tag("p", _link_to_notes(broken), class_="small") if broken else None,
-        tag("nav", links, tag("a", "Where this comes from", href="#provenance")),
-        tag("main", [_section(one, target) for one, target in zip(sections, ids, strict=True)]),
-        tag("h2", "Where this comes from", id="provenance"),
+        tag("p", _link_to_notes(incomplete), class_="small") if incomplete else None,
+        tag("nav", links, tag("a", "Provenance", href="#provenance")),
+        tag("main", [_part(part, target) for part, target in zip(parts, ids, strict=True)]),
+        tag("h2", "Provenance", id="provenance"),
         tag("div", provenance(runs), class_="facts"),
         tag("script", Markup((HERE / "page.js").read_text(encoding="utf-8"))),
     ]
@@ -136,14 +145,14 @@ def _html(runs: Sequence[Run], top: Sequence[str], rest: Sequence[str], sections
 
 
 def _folded(lines: Sequence[str]) -> Markup:
-    summary = tag("summary", f"{len(lines)} more such {'sentence' if len(lines) == 1 else 'sentences'}")
+    summary = tag("summary", f"{len(lines)} more {'finding' if len(lines) == 1 else 'findings'}")
     return tag("details", summary, tag("ul", [tag("li", line) for line in lines]), class_="small")
 
 
-def _link_to_notes(broken: int) -> Content:
-    runs = "One run is" if broken == 1 else f"{broken} runs are"
+def _link_to_notes(incomplete: int) -> Content:
+    runs = "One run is" if incomplete == 1 else f"{incomplete} runs are"
     return [f"{runs} incomplete: ", tag("a", "what is missing", href="#provenance"), "."]
 
 
-def _section(section: Section, target: str) -> Markup:
-    return tag("section", tag("h2", section.title, id=target), section.content)
+def _part(part: PagePart, target: str) -> Markup:
+    return tag("section", tag("h2", part.title, id=target), part.content)

@@ -1,4 +1,4 @@
-"""Run directories as plain records. A run that was cut off is read as far as it goes, and what is missing is said."""
+"""Read run directories. Of an incomplete run everything readable is read, and notes list what is missing."""
 
 # pyarrow ships no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -17,49 +17,49 @@ from typing import Any, cast
 from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.journal import read_records
 from ramet.evaluate.record import Record
-from ramet.store.parquet import SCHEMA, tree_from_rows
 from ramet.store import RunDir
+from ramet.store.parquet import SCHEMA, tree_from_rows
 from ramet.types import Tree
 
 PARTS = ("meta.json", "config.toml", "metrics.jsonl", "records.parquet", "trees")
-START = "warm"
+WARM_START = "warm"  # folder inside a training run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What was found in a run directory."""
+    """The content of a run directory."""
 
     path: Path
-    name: str  # labels its series; unlike that of any other run on the page
+    name: str  # labels its series; unique on the page
     kind: str  # run, train, warmstart, eval
     meta: dict[str, Any]
     config: dict[str, Any]
     records: tuple[Record, ...]
     metrics: tuple[dict[str, Any], ...]
-    files: tuple[Path, ...]  # of trees, each known to be readable
+    files: tuple[Path, ...]  # tree files that can be read
     tree_ids: frozenset[str]
     notes: tuple[str, ...]  # what is missing or cannot be read
 
 
 def read_runs(paths: Sequence[Path], *, names: Sequence[str | None] | None = None) -> list[Run]:
-    """The runs in their order, each under a name of its own: the one it is given, or its directory's."""
+    """The runs in order, each with a unique name: the given one, or that of its directory."""
     if not paths:
         raise ConfigError("which runs? give one or more run directories")
     if len({path.resolve() for path in paths}) < len(paths):
         raise ConfigError("a run is named twice")
     runs = [read_run(path) for path in paths]
     given = [None] * len(paths) if names is None else names
-    final = [name or own for name, own in zip(given, names_of(paths), strict=True)]
+    final = [name or own for name, own in zip(given, short_names(paths), strict=True)]
     if len(set(final)) < len(final):
         raise ConfigError(f"two runs have the same name: {', '.join(final)}")
     return [replace(run, name=name) for run, name in zip(runs, final, strict=True)]
 
 
-def names_of(paths: Sequence[Path]) -> list[str]:
-    """The last parts of each path: as few as tell them apart.
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of each path, as few as make them different.
 
     Example:
-        names_of([Path("a/small"), Path("b/small")])  # ["a/small", "b/small"]
+        short_names([Path("a/small"), Path("b/small")])  # ["a/small", "b/small"]
     """
     parts = [path.resolve().parts for path in paths]
     for length in range(1, max(map(len, parts)) + 1):
@@ -70,9 +70,9 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def read_run(path: Path) -> Run:
-    """One run directory. What it lacks is left out; a directory that is no run at all is refused."""
+    """Read one run directory. Missing parts are left out; a directory that is not a run is refused."""
     if not path.is_dir():
-        raise ConfigError(f"{path} is not a run directory: {'it is a file' if path.exists() else 'it is not there'}")
+        raise ConfigError(f"{path} is not a run directory: {'it is a file' if path.exists() else 'it does not exist'}")
     if not any((path / part).exists() for part in PARTS):
         raise ConfigError(f"{path} is not a run directory: it has none of {', '.join(PARTS)}")
     notes: list[str] = []
@@ -81,8 +81,8 @@ def read_run(path: Path) -> Run:
     records = _records(path, notes)
     metrics = _metrics(path, notes)
     files, tree_ids = _tree_files(path, notes)
-    _compare(records, tree_ids, notes)
-    kind = str(meta.get("kind") or _guess(records, metrics))
+    _check_trees(records, tree_ids, notes)
+    kind = str(meta.get("kind") or _guess_kind(records, metrics))
     return Run(
         path=path,
         name=path.resolve().name,
@@ -97,35 +97,35 @@ def read_run(path: Path) -> Run:
     )
 
 
-def start_of(run: Run) -> Run | None:
-    """The supervised start that a training run keeps inside its directory."""
-    inside = run.path / START
-    return replace(read_run(inside), name=f"{run.name}/{START}") if (inside / "metrics.jsonl").is_file() else None
+def read_warm_start(run: Run) -> Run | None:
+    """The warm start inside the directory of a training run."""
+    inside = run.path / WARM_START
+    return replace(read_run(inside), name=f"{run.name}/{WARM_START}") if (inside / "metrics.jsonl").is_file() else None
 
 
 def read_trees(run: Run, ids: Iterable[str]) -> dict[str, Tree]:
-    """These trees of a run, those that are there; the rest of its files is not loaded."""
+    """The trees with these ids, as far as they are stored. Other trees are not loaded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     wanted = sorted(set(ids) & run.tree_ids)
-    found: dict[str, Tree] = {}
+    trees: dict[str, Tree] = {}
     if not wanted:
-        return found
+        return trees
     for file in run.files:
         rows: dict[str, list[dict[str, Any]]] = {}
         try:
             table = pq.read_table(file, filters=[("tree", "in", wanted)])
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"cannot read {file}: {_why(error)}") from None
+            raise StoreError(f"cannot read {file}: {_reason(error)}") from None
         for row in table.to_pylist():
             rows.setdefault(row["tree"], []).append(row)
-        found |= {name: tree_from_rows(own) for name, own in rows.items()}
-    return found
+        trees |= {name: tree_from_rows(tree_rows) for name, tree_rows in rows.items()}
+    return trees
 
 
 def newest_trees(run: Run, most: int) -> list[str]:
-    """Ids of the last trees that were written, in their order."""
+    """Ids of the trees that were written last, in order."""
     import pyarrow.parquet as pq
 
     ids: list[str] = []
@@ -137,8 +137,8 @@ def newest_trees(run: Run, most: int) -> list[str]:
     return ids[-most:]
 
 
-def number_in(value: object) -> float | None:
-    """A metric as a number; None for anything else somebody may have logged."""
+def as_number(value: object) -> float | None:
+    """A finite number; None for anything else."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
@@ -146,13 +146,13 @@ def _meta(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
         found: object = json.loads((path / "meta.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        notes.append("meta.json is missing: nobody knows what made this run")
+        notes.append("meta.json is missing: command and version are not known")
         return {}
     except (OSError, ValueError) as error:
-        notes.append(f"meta.json cannot be read: {_why(error)}")
+        notes.append(f"meta.json cannot be read: {_reason(error)}")
         return {}
     if not isinstance(found, dict):
-        notes.append("meta.json cannot be read: it is no JSON object")
+        notes.append("meta.json cannot be read: it is not a JSON object")
         return {}
     return cast(dict[str, Any], found)
 
@@ -163,7 +163,7 @@ def _config(path: Path, notes: list[str]) -> dict[str, Any]:
     except FileNotFoundError:
         notes.append("config.toml is missing: its settings are not known")
     except (OSError, ValueError) as error:
-        notes.append(f"config.toml cannot be read: {_why(error)}")
+        notes.append(f"config.toml cannot be read: {_reason(error)}")
     return {}
 
 
@@ -182,12 +182,12 @@ def _records(path: Path, notes: list[str]) -> list[Record]:
     try:
         return read_records(path)
     except StoreError as error:
-        notes.append(f"records.parquet cannot be read: {_why(error).partition(': ')[2]}")
+        notes.append(f"records.parquet cannot be read: {_reason(error).partition(': ')[2]}")
         return []
 
 
 def _tree_files(path: Path, notes: list[str]) -> tuple[list[Path], set[str]]:
-    """Tree files that can be read, and the ids in them."""
+    """The tree files that can be read, and the ids in them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -197,7 +197,7 @@ def _tree_files(path: Path, notes: list[str]) -> tuple[list[Path], set[str]]:
         try:
             table = pq.read_table(file, columns=["tree"])
         except (OSError, pa.ArrowException, KeyError) as error:
-            notes.append(f"trees/{file.name} cannot be read: {_why(error)}")
+            notes.append(f"trees/{file.name} cannot be read: {_reason(error)}")
             continue
         schema = (pq.read_schema(file).metadata or {}).get(b"ramet.schema", b"?").decode()
         if schema != str(SCHEMA):
@@ -208,20 +208,20 @@ def _tree_files(path: Path, notes: list[str]) -> tuple[list[Path], set[str]]:
     return files, ids
 
 
-def _compare(records: Sequence[Record], tree_ids: set[str], notes: list[str]) -> None:
+def _check_trees(records: Sequence[Record], tree_ids: set[str], notes: list[str]) -> None:
     lost = sum(not tree_ids.issuperset(record.trees) for record in records)
     if lost:
         notes.append(
-            f"{lost} of {len(records)} items have trees that are not in trees/: their numbers count all the same"
+            f"{lost} of {len(records)} items have trees that are not in trees/: their numbers are still counted"
         )
 
 
-def _guess(records: Sequence[Record], metrics: Sequence[dict[str, Any]]) -> str:
+def _guess_kind(records: Sequence[Record], metrics: Sequence[dict[str, Any]]) -> str:
     if records:
         return "eval"
     return "train" if metrics else "run"
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The reason in one line."""
     return " ".join(str(getattr(error, "strerror", None) or error).split())[:200]

@@ -1,7 +1,7 @@
-"""How pictures look: colours that the colour-blind can tell apart, and never colour alone.
+"""The style of plots: a palette for colour-blind readers, and never colour alone.
 
-A method keeps its colour, marker and line over the whole page. Pictures are drawn in light colours; inside the page the
-same colours become variables, so that a dark page shows the dark ones.
+A method has the same colour, marker and line on the whole page. Plots are drawn in light colours; in the page these
+become CSS variables, so that a dark page shows dark ones.
 """
 
 # matplotlib's types are partial.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# name: (on paper, on a dark screen). The first six are of Okabe and Ito's palette; all stand out from their background.
+# name: (light, dark). The first six are from the palette of Okabe and Ito; tests check the contrast of all.
 COLOURS = {
     "blue": ("#0072b2", "#56b4e9"),
     "vermillion": ("#d55e00", "#e69f00"),
@@ -49,13 +49,13 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 1, 1, 1, 1, 1)),
     (0, (8, 3)),
 )
-FAMILIES = ("clones", "single", "vote", "best")  # those that have a look of their own
-WIDTH, HEIGHT = 4.7, 3.3  # inches of a picture: two beside each other on a desk, one on a phone
+FAMILIES = ("clones", "single", "vote", "best")  # always have the same look
+WIDTH, HEIGHT = 4.7, 3.3  # inches of a plot: two fit side by side on a desktop, one on a phone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Colour, marker and line together: any one of them is enough to tell two series apart."""
+    """Colour, marker and line of a series; each of them alone distinguishes two series."""
 
     colour: str  # a name in COLOURS
     marker: str
@@ -67,19 +67,19 @@ class Look:
         return light(self.colour)
 
     def line(self, **more: Any) -> dict[str, Any]:
-        """Settings for `Axes.plot`, with others laid over them."""
+        """Keywords for `Axes.plot`; `more` override them."""
         face = light("paper") if self.hollow else self.light
         own = {"color": self.light, "marker": self.marker, "linestyle": self.dashes, "markerfacecolor": face}
         return own | more
 
 
 def light(name: str) -> str:
-    """The colour as drawn on paper."""
+    """The light variant of a colour."""
     return COLOURS[name][0]
 
 
 def looks(methods: Iterable[str]) -> dict[str, Look]:
-    """A look for each method; the common ones always have the same.
+    """A look for each method; common methods always have the same.
 
     Example:
         looks(["vote@8"])["vote@8"].colour  # "green"
@@ -96,23 +96,23 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
     free = [place for place in range(len(LINES)) if place not in places.values()]
     for number, method in enumerate(later):
         places[method] = free[number] if number < len(free) else number - len(free)
-    return {method: numbered(place, turn=_turn(method, place, places)) for method, place in places.items()}
+    return {method: indexed_look(place, turn=_turn(method, place, places)) for method, place in places.items()}
 
 
 def _turn(method: str, place: int, places: dict[str, int]) -> int:
-    """How many methods had this place before."""
+    """How many methods before it have the same place."""
     return [name for name, other in places.items() if other == place].index(method)
 
 
-def numbered(place: int, *, turn: int = 0) -> Look:
-    """The look of a place in a row; those of a second turn have other markers and are hollow."""
+def indexed_look(place: int, *, turn: int = 0) -> Look:
+    """The look with this index; a second turn has other, hollow markers."""
     place %= len(LINES)
     marker = MARKERS[(place + 3 * turn) % len(MARKERS)]
     return Look(colour=LINES[place], marker=marker, dashes=DASHES[place], hollow=turn > 0)
 
 
 def contrast(one: str, other: str) -> float:
-    """How far two colours stand apart, as the web's guidelines (WCAG) measure it: from 1 to 21.
+    """The contrast ratio of two colours as defined by WCAG, from 1 to 21.
 
     Example:
         contrast("#ffffff", "#000000")  # 21.0
@@ -127,8 +127,8 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def rules() -> dict[Any, Any]:
-    """matplotlib settings: little ink, no surprises, the same bytes every time."""
+def matplotlib_settings() -> dict[Any, Any]:
+    """Settings for plain plots with reproducible bytes."""
     ink, muted, rule = light("ink"), light("muted"), light("rule")
     return {
         "axes.axisbelow": True,
@@ -155,7 +155,7 @@ def rules() -> dict[Any, Any]:
         "svg.fonttype": "none",
         "svg.hashsalt": "ramet",
         "text.color": ink,
-        "text.parse_math": False,  # a dollar sign in somebody's goal is a dollar sign
+        "text.parse_math": False,  # a dollar sign in a goal is a dollar sign
         "xtick.color": muted,
         "ytick.color": muted,
     }
@@ -163,42 +163,42 @@ def rules() -> dict[Any, Any]:
 
 @contextmanager
 def drawing() -> Generator[None]:
-    """Within it, figures look like ours. Characters no font has are shown as boxes, without a word."""
+    """Apply our settings to figures. Characters missing from the font are drawn as boxes, without a warning."""
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError("pictures need matplotlib: pip install 'ramet[report]'") from None
-    with matplotlib.rc_context(rules()), warnings.catch_warnings():
+        raise ConfigError("plots need matplotlib: pip install 'ramet[report]'") from None
+    with matplotlib.rc_context(matplotlib_settings()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield
 
 
 def canvas(*, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """A figure with one panel. No display is asked for."""
+    """A figure with one panel, without a display."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
     return figure, figure.subplots()
 
 
-def png_of(figure: Figure) -> bytes:
+def to_png(figure: Figure) -> bytes:
     sink = io.BytesIO()
     figure.savefig(sink, format="png", dpi=150, metadata={"Software": None})
     return sink.getvalue()
 
 
-def svg_of(figure: Figure, *, name: str, label: str) -> str:
-    """The figure as an element of a page: colours as variables, the page's own font, ids that no other picture has."""
+def to_svg(figure: Figure, *, name: str, label: str) -> str:
+    """The figure as an SVG element: colours as CSS variables, the font of the page, ids prefixed with `name`."""
     sink = io.StringIO()
     figure.savefig(sink, format="svg", facecolor="none", metadata={"Date": None, "Creator": None, "Format": None})
     text = CONTROL.sub("\N{REPLACEMENT CHARACTER}", sink.getvalue())
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<defs>\s*</defs>", "", text, flags=re.DOTALL)
-    return _opened(re.sub(r"<[^>]*>", lambda found: _of_page(found[0], name), text), label)
+    return _add_label(re.sub(r"<[^>]*>", lambda match: _adapt_element(match[0], name), text), label)
 
 
-def _of_page(element: str, name: str) -> str:
-    """An element's own words for this page. Text between elements is somebody's, and stays as it is."""
+def _adapt_element(element: str, name: str) -> str:
+    """Ids, links, fonts and colours of one tag. Text between tags is not touched."""
     element = re.sub(r'\bid="([^"]+)"', rf'id="{name}.\1"', element)
     element = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}.\1)", element)
     element = re.sub(r'xlink:href="#([^"]+)"', rf'href="#{name}.\1"', element)
@@ -206,18 +206,18 @@ def _of_page(element: str, name: str) -> str:
     element = element.replace("font-family: 'DejaVu Sans'", "font-family: inherit")
     element = re.sub(r"(font: (?:\w+ )?[\d.]+px) 'DejaVu Sans'[^;\"]*", r"\1 sans-serif; font-family: inherit", element)
     names = {on_paper: f"var(--{colour})" for colour, (on_paper, _) in COLOURS.items()}
-    return re.sub(r"#[0-9a-f]{6}\b", lambda found: names.get(found[0], found[0]), element)
+    return re.sub(r"#[0-9a-f]{6}\b", lambda match: names.get(match[0], match[0]), element)
 
 
-def _opened(text: str, label: str) -> str:
-    """The svg element with its size as a shape only, so that it fits where it is put, and words for who cannot see."""
+def _add_label(text: str, label: str) -> str:
+    """Keep only the view box, so that the element scales, and add a label for screen readers."""
     end = text.index(">")
     box = re.search(r'viewBox="[^"]+"', text[:end])
     return f'<svg {box[0] if box else ""} role="img" aria-label="{escaped(label)}"{text[end:].rstrip()}'
 
 
-def variables() -> str:
-    """The colours for the page's style sheet."""
+def css_variables() -> str:
+    """The colours as CSS variables, light and dark."""
     on_paper = " ".join(f"--{name}: {pair[0]};" for name, pair in COLOURS.items())
     on_screen = " ".join(f"--{name}: {pair[1]};" for name, pair in COLOURS.items())
     return (

@@ -1,4 +1,4 @@
-"""Parts of the page about training runs, and about runs that are only trees."""
+"""Tables of training runs, and of runs that are only trees."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ramet.draw import one_line
-from ramet.report.drilldown import command
-from ramet.report.format import amount, hundredths
+from ramet.evaluate.format import share
+from ramet.report.drilldown import show_command
+from ramet.report.format import amount
 from ramet.report.markup import Content, Markup, anchor, table, tag
-from ramet.report.read import Run, number_in
-from ramet.report.sections import link
+from ramet.report.page_tables import link
+from ramet.report.read import Run, as_number
 from ramet.types import Tree
 
-LAST = 10  # steps whose mean is shown beside the last one
+LAST = 10  # steps whose mean is shown next to the last one
 SHARE, COUNT, PLAIN = "share", "count", "plain"
-FACTS = (
+METRICS = (
     ("reward", "reward of the root", PLAIN),
     ("loss", "loss", PLAIN),
     ("success", "success of the root", SHARE),
@@ -27,12 +28,12 @@ FACTS = (
     ("tokens", "tokens per tree", COUNT),
     ("critical_path_tokens", "critical path, tokens", COUNT),
     ("entropy", "entropy of a sampled token", PLAIN),
-    ("gap", "sampler and learner apart, log-probability", PLAIN),
+    ("logprob_gap", "log-probability gap between sampler and learner", PLAIN),
     ("eval_success", "held-out: success of the root", SHARE),
     ("eval_delegated", "held-out: trees that delegated", SHARE),
     ("eval_tokens", "held-out: tokens per tree", COUNT),
 )
-SHOWN = (  # of a warm start, whose trees are demonstrations
+WARM_START_METRICS = (  # its trees are demonstrations
     ("loss", "loss", PLAIN),
     ("delegated", "demonstrations that delegate", SHARE),
     ("tokens", "tokens per demonstration", COUNT),
@@ -40,13 +41,13 @@ SHOWN = (  # of a warm start, whose trees are demonstrations
 
 
 def training_table(run: Run) -> Markup | None:
-    """The first step, the last, and the mean of the last few."""
+    """Metrics of the first step, of the last step, and their means over the last few."""
     if not run.metrics:
         return None
     columns = _columns(run)
     rows: list[Sequence[Content]] = []
-    for key, label, kind in SHOWN if run.kind == "warmstart" else FACTS:
-        cells = [_cell(run, name, found, key, kind) for name, found in columns]
+    for key, label, kind in WARM_START_METRICS if run.kind == "warmstart" else METRICS:
+        cells = [_cell(run, name, records, key, kind) for name, records in columns]
         if any(cell is not None for cell in cells):
             rows.append([label, *("–" if cell is None else cell for cell in cells)])
     head = ["", *(name for name, _ in columns)]
@@ -57,7 +58,7 @@ Columns = list[tuple[str, Sequence[Mapping[str, Any]]]]
 
 
 def _columns(run: Run) -> Columns:
-    """What is measured only now and then is shown where it was measured first and last."""
+    """The records of each column."""
     metrics = run.metrics
     columns: Columns = [("first", metrics[:1])]
     if len(metrics) > 1:
@@ -68,33 +69,33 @@ def _columns(run: Run) -> Columns:
 
 
 def _cell(run: Run, column: str, records: Sequence[Mapping[str, Any]], key: str, kind: str) -> Content:
-    if key.startswith("eval_"):
-        having = [one for one in run.metrics if number_in(one.get(key)) is not None]
+    if key.startswith("eval_"):  # measured only every few steps: take the first or last steps that have it
+        having = [record for record in run.metrics if as_number(record.get(key)) is not None]
         records = having[:1] if column == "first" else having[-1:] if column == "last" else having[-LAST:]
-    values = [value for one in records if (value := number_in(one.get(key))) is not None]
+    values = [value for record in records if (value := as_number(record.get(key))) is not None]
     if not values:
         return None
     mean = math.fsum(values) / len(values)
-    said = {SHARE: f"{hundredths(mean)} %", COUNT: amount(mean), PLAIN: f"{mean:.3g}"}[kind]
-    return link(_steps_id(run, column, held_out=key.startswith("eval_")), said)
+    text = {SHARE: share(mean), COUNT: amount(mean), PLAIN: f"{mean:.3g}"}[kind]
+    return link(_steps_id(run, column, held_out=key.startswith("eval_")), text)
 
 
-def step_of(record: Mapping[str, Any]) -> int:
-    return int(number_in(record.get("step")) or 0)
+def _step(record: Mapping[str, Any]) -> int:
+    return int(as_number(record.get("step")) or 0)
 
 
 def _steps_id(run: Run, column: str, *, held_out: bool) -> str:
     return anchor("steps", run.name, column, "eval" if held_out else "train")
 
 
-def behind_steps(run: Run) -> Markup | None:
+def step_details(run: Run) -> Markup | None:
     """Commands that show the trees of the steps in the table."""
     if not run.metrics:
         return None
     inner: list[Content] = []
     for column, records in _columns(run):
-        inner.append(_step_commands(run, column, [step_of(one) for one in records], held_out=False))
-        having = [step_of(one) + 1 for one in run.metrics if number_in(one.get("eval_success")) is not None]
+        inner.append(_step_commands(run, column, [_step(record) for record in records], held_out=False))
+        having = [_step(record) + 1 for record in run.metrics if as_number(record.get("eval_success")) is not None]
         steps = having[:1] if column == "first" else having[-1:] if column == "last" else having[-LAST:]
         inner.append(_step_commands(run, column, steps, held_out=True) if steps else None)
     return tag("details", tag("summary", f"{run.name}: the trees of these steps"), inner, class_="behind")
@@ -103,15 +104,15 @@ def behind_steps(run: Run) -> Markup | None:
 def _step_commands(run: Run, column: str, steps: Sequence[int], *, held_out: bool) -> Markup:
     prefixes = [f"eval-{step:06d}-" if held_out else f"{step:06d}-" for step in steps]
     stored = [prefix for prefix in prefixes if any(tree.startswith(prefix) for tree in run.tree_ids)]
-    shown: Content = [tag("div", command(run, prefix)) for prefix in stored]
+    shown: Content = [tag("div", show_command(run, prefix)) for prefix in stored]
     if not stored:
-        shown = tag("p", "No trees of these steps are stored: demonstrations are made anew from the seed.")
+        shown = tag("p", "No trees of these steps are stored: demonstrations are generated again from the seed.")
     title = f"{column}, held-out tasks" if held_out else column
     return tag("div", tag("h4", title), shown, id=_steps_id(run, column, held_out=held_out))
 
 
 def trees_table(run: Run, trees: Sequence[Tree]) -> Markup:
-    """The trees of a run that is nothing else."""
+    """The trees of a run that has neither metrics nor records."""
     rows: list[Sequence[Content]] = []
     for tree in trees:
         verdict = tree.root.verdict
@@ -125,14 +126,14 @@ def trees_table(run: Run, trees: Sequence[Tree]) -> Markup:
                 f"{used.critical_path_tokens:,}",
                 f"{len(tree.nodes):,}",
                 f"{tree.depth}",
-                command(run, tree.id),
+                show_command(run, tree.id),
             ]
         )
-    head = ("question", "score", "answer", "generated", "critical path", "nodes", "depth", "look")
+    head = ("question", "score", "answer", "generated", "critical path", "nodes", "depth", "show")
     return tag("div", table(head, rows, caption=f"{run.name}: trees", left=(2, 7)), class_="trees")
 
 
 def sql_hint(run: Run) -> Markup:
-    """How to ask further."""
+    """An example of `ramet sql`."""
     query = "select depth, count(*) as nodes, avg(score) as score, avg(tokens) as tokens from nodes group by depth"
-    return tag("p", "Ask further: ", tag("code", f'ramet sql {shlex.quote(str(run.path))} "{query}"', class_="copy"))
+    return tag("p", "Query it: ", tag("code", f'ramet sql {shlex.quote(str(run.path))} "{query}"', class_="copy"))

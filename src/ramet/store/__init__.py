@@ -1,4 +1,4 @@
-"""Run directories: settings, metrics and trees of every run, as files anyone can read."""
+"""Run directories: the settings, metrics and trees of a run, as files in open formats."""
 
 from ramet.store.run_dir import RunDir, query, read_trees, slug
 

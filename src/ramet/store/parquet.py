@@ -1,4 +1,4 @@
-"""Trees as Parquet rows, one a node, and back."""
+"""Convert trees to Parquet rows, one per node, and back."""
 
 # pyarrow ships no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -23,7 +23,7 @@ USAGE = tuple(Usage.__dataclass_fields__)
 
 
 def arrow_schema() -> pa.Schema:
-    """The columns of a tree file. A change here is a new `SCHEMA` number."""
+    """The columns of a tree file. Changing them needs a new `SCHEMA` number."""
     import pyarrow as pa
 
     turn = pa.struct(
@@ -67,7 +67,7 @@ def arrow_schema() -> pa.Schema:
         ("token_ids", pa.list_(pa.int32())),
         ("mask", pa.list_(pa.bool_())),
         ("logprobs", pa.list_(pa.float32())),
-        # Of the tree, on its root's row only.
+        # Fields of the tree: only on the row of its root.
         ("question", pa.string()),
         ("task_id", pa.string()),
         ("task", pa.string()),
@@ -79,7 +79,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def tree_to_rows(tree: Tree) -> Iterable[dict[str, Any]]:
-    """One row a node; what belongs to the tree stands on its root's row."""
+    """One row per node; the fields of the tree are on the row of its root."""
     for node in tree.nodes:
         row = _row(node)
         row["tree"] = tree.id
@@ -134,24 +134,24 @@ def _row(node: Node) -> dict[str, Any]:
 
 def _turn_row(turn: Turn) -> dict[str, Any]:
     row = {name: getattr(turn, name) for name in Turn.__dataclass_fields__}
-    row["refusals"] = [{"goal": _text(one.goal), "reason": _text(one.reason)} for one in turn.refusals]
+    row["refusals"] = [{"goal": _text(refusal.goal), "reason": _text(refusal.reason)} for refusal in turn.refusals]
     return row
 
 
 def _text(text: str | None) -> str | None:
-    """Text a file can hold: models write half characters that no encoding takes."""
+    """Text that UTF-8 can encode: models write lone surrogates."""
     return None if text is None else clean(text)
 
 
 def _json(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError, RecursionError):  # a dict with odd keys, a circle
+    except (TypeError, ValueError, RecursionError):  # keys that are not strings, circular references
         return json.dumps(repr(value), ensure_ascii=False)
 
 
 def tree_from_rows(rows: list[dict[str, Any]]) -> Tree:
-    """The tree as it was."""
+    """The tree that these rows were made from."""
     root = rows[0]
     task = json.loads(root["task"])
     return Tree(
@@ -189,9 +189,9 @@ def _node(row: dict[str, Any]) -> Node:
 
 def _turn(row: dict[str, Any]) -> Turn:
     closing = None if row["closing"] is None else Stop(row["closing"])
-    refusals = [Refusal(**one) for one in row["refusals"]]
-    changed: dict[str, Any] = row | {"closing": closing, "refusals": refusals}
-    return Turn(**changed)
+    refusals = [Refusal(**refusal) for refusal in row["refusals"]]
+    fields: dict[str, Any] = row | {"closing": closing, "refusals": refusals}
+    return Turn(**fields)
 
 
 def _pieces(row: dict[str, Any]) -> Iterator[Piece]:

@@ -1,9 +1,9 @@
-"""A run is a directory; trees are Parquet files in it, one row a node.
+"""A run is a directory; its trees are Parquet files with one row per node.
 
     runs/<name>/  config.toml  meta.json  metrics.jsonl  trees/*.parquet
 
-Files are written aside and renamed, and the directory itself appears only when it is complete: a process killed at any
-moment leaves something `ramet show` and `ramet sql` can read.
+The directory and its tree files are written atomically: whenever a process is killed, `ramet show` and `ramet sql` can
+read what it left.
 """
 
 # pyarrow ships no types.
@@ -13,12 +13,10 @@ moment leaves something `ramet show` and `ramet sql` can read.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -26,31 +24,50 @@ from typing import Any, cast
 import ramet
 from ramet.config import to_toml
 from ramet.errors import StoreError
+from ramet.store.atomic import atomic_file, atomic_folder, write_text
 from ramet.store.parquet import SCHEMA, arrow_schema, tree_from_rows, tree_to_rows
 from ramet.types import Tree
 
 
 class RunDir:
-    """A run directory, new or found again."""
+    """A run directory, new or existing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def create(cls, parent: Path | str, name: str, *, config: Any = None, kind: str = "run") -> RunDir:
-        """A new directory `parent/name`, or `name-2`, `name-3` ... when that is taken."""
-        parent = Path(parent)
-        return cls(_written(parent, lambda aside: _rename_free(aside, parent, slug(name)), config, _meta(kind)))
+        """Create `parent/name`, or `name-2`, `name-3` ... when that name is taken."""
+        for path in _names(Path(parent), slug(name)):
+            if path.exists():
+                continue
+            try:
+                return cls.create_at(path, config=config, kind=kind)
+            except StoreError:
+                if not path.exists():  # else another process took the name first
+                    raise
+        raise StoreError(f"no free name like {slug(name)} in {parent}")
 
     @classmethod
-    def create_at(cls, path: Path | str, *, config: Any, kind: str, facts: Mapping[str, Any]) -> RunDir:
-        """A new directory at this very path, where nothing or an empty one may be. `facts` go into meta.json."""
+    def create_at(
+        cls, path: Path | str, *, config: Any = None, kind: str, facts: Mapping[str, Any] | None = None
+    ) -> RunDir:
+        """Create a run directory at this path, which is absent or an empty directory. `facts` go into meta.json."""
         path = Path(path)
-        return cls(_written(path.parent, lambda aside: aside.rename(path), config, _meta(kind) | dict(facts)))
+        meta = _meta(kind) | dict(facts or {})
+        try:
+            with atomic_folder(path) as folder:
+                (folder / "trees").mkdir()
+                (folder / "config.toml").write_text("" if config is None else to_toml(config), encoding="utf-8")
+                (folder / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+                (folder / "metrics.jsonl").touch()
+        except (OSError, UnicodeError) as error:
+            raise StoreError(f"cannot write to {path.parent}: {_reason(error)}") from None
+        return cls(path)
 
     @classmethod
     def open(cls, path: Path | str) -> RunDir:
-        """An existing run, checked to be one we can read."""
+        """Open an existing run, after checking that this version can read it."""
         path = Path(path)
         try:
             meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
@@ -64,69 +81,62 @@ class RunDir:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What meta.json says."""
+        """The contents of meta.json."""
         return json.loads((self.path / "meta.json").read_text(encoding="utf-8"))
 
     @property
     def kind(self) -> str:
-        """What made it: run, train, warmstart, eval."""
+        """Which command made it: run, train, warmstart, eval."""
         return str(self.meta.get("kind", "run"))
 
     def write(self, trees: Sequence[Tree], *, name: str | None = None) -> Path:
-        """Add trees, as one file. A `name` that is there already is replaced."""
+        """Add trees as one file. An existing file of this `name` is replaced."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         name = name or f"{len(self.files()):06d}-{uuid.uuid4().hex[:8]}"
-        final = self.path / "trees" / f"{name}.parquet"
-        aside = final.with_suffix(".tmp")
+        path = self.path / "trees" / f"{name}.parquet"
         rows = [row for tree in trees for row in tree_to_rows(tree)]
+        table = pa.Table.from_pylist(rows, schema=arrow_schema())
         try:
-            table = pa.Table.from_pylist(rows, schema=arrow_schema())
-            with aside.open("wb") as sink:
-                pq.write_table(table, sink, compression="zstd")
-                sink.flush()
-                os.fsync(sink.fileno())
-            aside.rename(final)
+            with atomic_file(path) as file:
+                pq.write_table(table, file, compression="zstd")
         except OSError as error:
-            aside.unlink(missing_ok=True)
-            raise StoreError(f"cannot write {final}: {_why(error)}") from None
-        return final
+            raise StoreError(f"cannot write {path}: {_reason(error)}") from None
+        return path
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Add one line to the metrics."""
+        """Append one line to the metrics."""
         line = json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n"
         try:
             with (self.path / "metrics.jsonl").open("ab") as sink:
                 sink.write(line.encode())
         except OSError as error:
-            raise StoreError(f"cannot write {self.path / 'metrics.jsonl'}: {_why(error)}") from None
+            raise StoreError(f"cannot write {self.path / 'metrics.jsonl'}: {_reason(error)}") from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every line that is whole: a killed writer may have left half of one."""
+        """Every complete line: a killed process may have left part of one."""
         try:
             lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError as error:
-            raise StoreError(f"cannot read {self.path / 'metrics.jsonl'}: {_why(error)}") from None
-        return [found for line in lines if (found := _parsed(line)) is not None]
+            raise StoreError(f"cannot read {self.path / 'metrics.jsonl'}: {_reason(error)}") from None
+        return [record for line in lines if (record := _parse(line)) is not None]
 
     def rewind(self, step: int) -> None:
-        """Forget what was logged of this step and later ones: they will be done again."""
-        kept = [one for one in self.metrics() if one.get("step", -1) < step]
-        final = self.path / "metrics.jsonl"
-        aside = final.with_suffix(".tmp")
+        """Drop the metrics of this step and later ones: they will be logged again."""
+        path = self.path / "metrics.jsonl"
+        records = [record for record in self.metrics() if record.get("step", -1) < step]
         try:
-            aside.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept), encoding="utf-8")
-            aside.rename(final)
+            write_text(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
         except OSError as error:
-            raise StoreError(f"cannot write {final}: {_why(error)}") from None
+            raise StoreError(f"cannot write {path}: {_reason(error)}") from None
 
     def files(self) -> list[Path]:
-        """The tree files that are complete."""
+        """The complete tree files, in the order they were written."""
         return sorted((self.path / "trees").glob("*.parquet"))
 
     def checked_files(self) -> list[Path]:
-        """The same, each known to be readable and of our schema."""
+        """The complete tree files, after checking that each is readable and of our schema."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -135,13 +145,13 @@ class RunDir:
             try:
                 metadata = pq.read_schema(file).metadata or {}
             except (OSError, pa.ArrowException) as error:
-                raise StoreError(f"cannot read {file}: {_why(error)}") from None
+                raise StoreError(f"cannot read {file}: {_reason(error)}") from None
             _check_schema(metadata.get(b"ramet.schema", b"none").decode(), file)
         return files
 
 
 def read_trees(run: RunDir | Path | str) -> Iterator[Tree]:
-    """Every tree of a run, as it was."""
+    """Every tree of a run, equal to the one that was written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -151,15 +161,15 @@ def read_trees(run: RunDir | Path | str) -> Iterator[Tree]:
         try:
             table = pq.read_table(file)
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"cannot read {file}: {_why(error)}") from None
+            raise StoreError(f"cannot read {file}: {_reason(error)}") from None
         for row in table.to_pylist():
             rows.setdefault(row["tree"], []).append(row)
-        for of_tree in rows.values():
-            yield tree_from_rows(of_tree)
+        for rows_of_tree in rows.values():
+            yield tree_from_rows(rows_of_tree)
 
 
 def query(run: RunDir | Path | str, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Run SQL over `nodes` (a row a node), `trees` (a row a tree), `metrics` and, of an evaluation, `records`.
+    """Run SQL over `nodes` (a row per node), `trees` (a row per tree), `metrics` and, for an evaluation, `records`.
 
     Returns column names and rows.
     """
@@ -178,11 +188,11 @@ def query(run: RunDir | Path | str, sql: str) -> tuple[list[str], list[tuple[Any
             if records.exists():
                 database.read_parquet(str(records)).create_view("records")
             metrics = run.path / "metrics.jsonl"
-            if metrics.exists() and metrics.stat().st_size:  # a killed writer may have left half a line
+            if metrics.exists() and metrics.stat().st_size:  # a killed process may have left part of a line
                 quoted = str(metrics).replace("'", "''")
                 database.execute(f"create view metrics as from read_ndjson('{quoted}', ignore_errors = true)")
             if not sql.strip(" \n\t;"):
-                raise StoreError("SQL: there is nothing to run")
+                raise StoreError("SQL: the query is empty")
             result = database.execute(sql)
             names = [column[0] for column in result.description or []]
             return names, result.fetchall()
@@ -205,49 +215,27 @@ from nodes group by tree
 """
 
 
-def _written(parent: Path, rename: Callable[[Path], Path], config: Any, meta: Mapping[str, Any]) -> Path:
-    """A run directory written aside in `parent` and renamed: complete, or not there."""
-    aside = parent / f".{uuid.uuid4().hex}.tmp"
+def _parse(line: str) -> dict[str, Any] | None:
     try:
-        (aside / "trees").mkdir(parents=True)
-        (aside / "config.toml").write_text("" if config is None else to_toml(config), encoding="utf-8")
-        (aside / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
-        (aside / "metrics.jsonl").touch()
-        return rename(aside)
-    except (OSError, UnicodeError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise StoreError(f"cannot write to {parent}: {_why(error)}") from None
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        found: object = json.loads(line)
+        record: object = json.loads(line)
     except ValueError:
         return None
-    return cast(dict[str, Any], found) if isinstance(found, dict) else None
+    return cast(dict[str, Any], record) if isinstance(record, dict) else None
 
 
 def slug(text: str) -> str:
-    """A directory name out of a question."""
+    """A directory name made from a question."""
     words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return words[:40].rstrip("-") or "run"
 
 
-def _rename_free(aside: Path, parent: Path, name: str) -> Path:
-    for number in range(1, 100_000):
-        final = parent / (name if number == 1 else f"{name}-{number}")
-        if final.exists():
-            continue
-        try:
-            return aside.rename(final)
-        except OSError:  # somebody else took the name in this moment
-            if not final.exists():
-                raise
-    raise StoreError(f"no free name like {name} in {parent}")
+def _names(parent: Path, name: str) -> Iterator[Path]:
+    yield parent / name
+    yield from (parent / f"{name}-{number}" for number in range(2, 100_000))
 
 
-def _why(error: Exception) -> str:
-    """The reason in one line."""
+def _reason(error: Exception) -> str:
+    """The reason of an error, in one line."""
     return " ".join(str(getattr(error, "strerror", None) or error).split())
 
 
@@ -261,6 +249,6 @@ def _meta(kind: str) -> dict[str, Any]:
     }
 
 
-def _check_schema(found: object, where: Path) -> None:
-    if str(found) != str(SCHEMA):
-        raise StoreError(f"{where} has schema {found}; this version of ramet reads schema {SCHEMA}")
+def _check_schema(schema: object, path: Path) -> None:
+    if str(schema) != str(SCHEMA):
+        raise StoreError(f"{path} has schema {schema}; this version of ramet reads schema {SCHEMA}")

@@ -1,1 +1,1 @@
-"""Tasksets."""
+"""Tasksets, and how they are played, judged and validated."""

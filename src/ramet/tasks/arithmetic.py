@@ -1,7 +1,7 @@
-"""Whole-number expressions, after SELFCEST's generator, with knobs down to a size a tiny model can learn.
+"""Whole-number expressions, after SELFCEST's generator, with options small enough for a tiny model.
 
-Defaults are the paper's: 3 to 10 operators, operands of 3 to 7 digits, + - * in proportion 4 : 3 : 6, at most two pairs
-of brackets, values of at most 16 digits. The score gives partial credit for being close.
+The defaults are the paper's: 3 to 10 operators, operands of 3 to 7 digits, + - * in proportion 4 : 3 : 6, at most two
+pairs of brackets, values of at most 16 digits. The score gives partial credit for close answers.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import World
+from ramet.interfaces import Ask, Move, TaskWorld, View, World
 from ramet.tasks.dice import Dice, in_eval
-from ramet.tasks.expression import Product, Sum, count_operators, find, parse, rewrites, steps
-from ramet.tasks.oracle import Ask, Move, View
-from ramet.tasks.registry import check_index, span
+from ramet.tasks.expression import Product, Sum, count_operators, find_expression, parse, rewrites, steps
+from ramet.tasks.registry import check_index, parse_range
 from ramet.types import Node, Task, Verdict
 
 INTEGER = re.compile(r"-?\d+")
@@ -28,18 +26,18 @@ MOST_PAIRS, NEAR_PAIR, WIDE_PAIR = 2, 0.55, 0.22
 
 
 class Arithmetic:
-    """Expressions to compute. `operators` and `digits` are (least, most); `long` is twice the operators.
+    """Expressions to compute. `operators` and `digits` are ranges (least, most); `long` has up to twice the operators.
 
-    `working` is how the oracle works one out: in `steps`, whose number of tokens grows with the operators, or in
-    `rewrites` of all that is left, whose number grows with their square.
+    `working` is how the oracle computes: in `steps`, whose tokens grow with the number of operators, or in `rewrites`
+    of the remaining expression, whose tokens grow with its square.
     """
 
     name = "arithmetic"
     about = "compute an expression; every sub-expression can be checked"
     splits: Mapping[str, str] = {
-        "train": "without end",
+        "train": "unlimited",
         "eval": "never in train",
-        "long": "out of distribution: more operators than any trained on, up to twice as many",
+        "long": "out of distribution: more operators than in training, up to twice as many",
     }
 
     def __init__(
@@ -54,11 +52,11 @@ class Arithmetic:
         seed: int = 0,
     ) -> None:
         if not symbols or any(symbol not in SYMBOLS for symbol in symbols):
-            raise ConfigError(f"symbols is one or more of {SYMBOLS}; got {symbols!r}")
+            raise ConfigError(f"symbols must be one or more of {SYMBOLS}; got {symbols!r}")
         if working not in WORKING:
-            raise ConfigError(f"working is {' or '.join(WORKING)}; got {working!r}")
-        self.operators = span(operators, name="operators")
-        self.digits = span(digits, name="digits")
+            raise ConfigError(f"working must be {' or '.join(WORKING)}; got {working!r}")
+        self.operators = parse_range(operators, name="operators")
+        self.digits = parse_range(digits, name="digits")
         self.symbols = symbols
         self.weights = [WEIGHTS[SYMBOLS.index(symbol)] for symbol in symbols]
         self.brackets = brackets
@@ -82,7 +80,7 @@ class Arithmetic:
                     question=f"Compute {text}",
                     reference=expression.value(),
                 )
-        raise ConfigError(f"{self.name}: these knobs leave no expression for {split}")
+        raise ConfigError(f"{self.name}: these options leave no expression for {split}")
 
     def world(self, task: Task) -> World:
         return TaskWorld(task)
@@ -93,18 +91,18 @@ class Arithmetic:
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         del world
-        expression = _expression(task) if node.parent is None else find(node.goal)
+        expression = _expression(task) if node.parent is None else find_expression(node.goal)
         if expression is None:
             return None
         return Verdict(score=partial_credit(node.answer, expression.value()), how="exact")
 
     def same(self, task: Task, one: str, other: str) -> bool:
-        """Whether the last whole number is the same, which is the one that counts."""
+        """Whether the last whole numbers are equal: only they are graded."""
         del task
         return INTEGER.findall(one)[-1:] == INTEGER.findall(other)[-1:]
 
     def size_of(self, task: Task) -> float | None:
-        """Operators."""
+        """The number of operators."""
         return count_operators(_expression(task))
 
     def sizes(self, split: str) -> tuple[float, float] | None:
@@ -119,26 +117,23 @@ class Arithmetic:
 
 
 def partial_credit(answer: str | None, value: int) -> float:
-    """1 for the right number, less than 0.2 for another, by how far off it is, and 0 without any.
+    """1 for the right number, below 0.2 for another, by its distance, and 0 without a number.
 
     Example:
         partial_credit("12", 12)  # 1.0
         partial_credit("13", 12)  # 0.2 / math.log2(2 + 1 / math.sqrt(15))
     """
-    found = INTEGER.findall(answer or "")
-    if not found:
+    numbers = INTEGER.findall(answer or "")
+    if not numbers or len(numbers[-1]) > 400:
         return 0.0
-    said = found[-1]
-    if len(said) > 400:
-        return 0.0
-    number = int(said)
+    number = int(numbers[-1])
     if number == value:
         return 1.0
     scale = abs(2 + max(number, value))
     if not scale:
         return 0.0
     magnitude = math.log2(abs(number - value)) - math.log2(scale) / 2
-    if magnitude > 500:  # past what a float holds, where adding 2 makes no difference
+    if magnitude > 500:  # 2**magnitude would overflow, and adding 2 makes no difference
         return 0.2 / magnitude
     return 0.2 / math.log2(2 + 2**magnitude)
 
@@ -159,18 +154,18 @@ def _expression(task: Task) -> Sum:
 # The generator.
 
 
-def draw(dice: Dice, knobs: Arithmetic, sizes: tuple[int, int]) -> str | None:
-    """One try: the expression as text, or None when its value is too large."""
+def draw(dice: Dice, options: Arithmetic, sizes: tuple[int, int]) -> str | None:
+    """Draw an expression as text; None if its value is too large."""
     number = dice.between(*sizes)
-    operands = [_operand(dice, dice.between(*knobs.digits)) for _ in range(number + 1)]
-    operators = [dice.weighted(knobs.symbols, knobs.weights) for _ in range(number)]
-    spans = _brackets(dice, operators) if knobs.brackets else []
+    operands = [_operand(dice, dice.between(*options.digits)) for _ in range(number + 1)]
+    operators = [dice.weighted(options.symbols, options.weights) for _ in range(number)]
+    spans = _brackets(dice, operators) if options.brackets else []
     parts = list(map(str, operands))
     for first, last in spans:
         parts[first] = "(" + parts[first]
         parts[last] = parts[last] + ")"
     text = parts[0] + "".join(operator + part for operator, part in zip(operators, parts[1:], strict=True))
-    return text if len(str(abs(parse(text).value()))) <= knobs.value_digits else None
+    return text if len(str(abs(parse(text).value()))) <= options.value_digits else None
 
 
 def _operand(dice: Dice, digits: int) -> int:
@@ -179,9 +174,9 @@ def _operand(dice: Dice, digits: int) -> int:
 
 
 def _brackets(dice: Dice, operators: Sequence[str]) -> list[tuple[int, int]]:
-    """Spans of operands to bracket: sums beside a product, and now and then a wide one."""
+    """Spans of operands to bracket: sums beside a product, and sometimes a wide span."""
     spans: list[tuple[int, int]] = []
-    near = [i for i, one in enumerate(operators) if one in "+-" and "*" in _beside(operators, i)]
+    near = [i for i, operator in enumerate(operators) if operator in "+-" and "*" in _beside(operators, i)]
     for i in dice.shuffled(near):
         if len(spans) < MOST_PAIRS and _free(spans, i, i + 1) and dice.chance(NEAR_PAIR):
             spans.append((i, i + 1))
@@ -190,7 +185,7 @@ def _brackets(dice: Dice, operators: Sequence[str]) -> list[tuple[int, int]]:
         if width <= len(operators) + 1:
             first = dice.below(len(operators) + 2 - width)
             inside = operators[first : first + width - 1]
-            mixed = "*" in inside and any(one in "+-" for one in inside)
+            mixed = "*" in inside and any(operator in "+-" for operator in inside)
             if mixed and _free(spans, first, first + width - 1):
                 spans.append((first, first + width - 1))
     return spans
@@ -208,7 +203,7 @@ def _free(spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
 
 
 class Calculator:
-    """Works an expression out step by step, or cuts it at a random place and has clones work out the parts."""
+    """Computes an expression step by step, or cuts it at random places and delegates the parts."""
 
     def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...], working: str = "steps") -> None:
         self.delegate = delegate
@@ -216,7 +211,7 @@ class Calculator:
         self.working = working
 
     def move(self, view: View) -> Move:
-        expression = find(view.goal)
+        expression = find_expression(view.goal)
         if expression is None:
             raise AssertionError(f"no expression in {view.goal!r}")
         cut = self._cut(expression, view) if self._splits(expression, view) else None
@@ -228,23 +223,23 @@ class Calculator:
         return self._work_out(parse_filled(put_together, view.history[0]))
 
     def _work_out(self, expression: Sum) -> Move:
-        # The last rewrite is the answer itself.
+        # The last rewrite is the answer.
         lines = steps(expression) if self.working == "steps" else rewrites(expression)[:-1]
         return Move(thought="\n".join(lines), answer=str(expression.value()))
 
     def _splits(self, expression: Sum, view: View) -> bool:
-        """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
+        """Whether this node delegates: a root always, a clone at random."""
         if not self.delegate or view.depth >= 3 or count_operators(expression) < 2:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.3)
 
     def _cut(self, expression: Sum, view: View) -> tuple[list[str], str] | None:
-        """Parts to hand out, and the expression with a `?` for each."""
+        """The parts to delegate, and the expression with a `?` for each."""
         dice = Dice("cut", *self.dice_seed, view.goal)
         terms = expression.terms
         if len(terms) == 1:
             return _cut_product(terms[0][1], terms[0][0], dice)
-        for _ in range(8):  # a cut into bare numbers leaves nothing to hand out
+        for _ in range(8):  # a cut into plain numbers leaves nothing to delegate
             cut = _cut_sum(terms, dice)
             if cut[0]:
                 return cut
@@ -258,7 +253,7 @@ def _cut_sum(terms: Sequence[tuple[int, Product]], dice: Dice) -> tuple[list[str
     shape = ""
     for chunk in chunks:
         sign = chunk[0][0]
-        # The chunk's own sign stays outside: inside, signs are relative to it.
+        # The sign of a chunk stays outside; signs inside are relative to it.
         part = Sum(tuple((sign * other, term) for other, term in chunk))
         text = str(part)
         shape += ("+" if sign > 0 else "-") if shape or sign < 0 else ""
@@ -282,7 +277,7 @@ def _cut_product(term: Product, sign: int, dice: Dice) -> tuple[list[str], str] 
 
 
 def parse_filled(shape: str, answers: Sequence[str]) -> Sum:
-    """The shape with an answer for each `?`; negative ones in brackets.
+    """The shape with an answer for each `?`, negative ones in brackets.
 
     Example:
         parse_filled("?-?*2", ["-4", "3"])  # parse("(-4)-3*2")

@@ -1,4 +1,4 @@
-"""Is this answer right? The rules that several tasksets share. Values are parsed, never evaluated."""
+"""Checks of answers that several tasksets share. Values are parsed, never evaluated as code."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalise(text: str) -> str:
-    """Lower case, without articles, punctuation and double spaces."""
-    bare = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(ARTICLES.sub(" ", bare).split()) or text.lower().strip()
+    """Lower case, without articles, punctuation and repeated spaces."""
+    words = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(ARTICLES.sub(" ", words).split()) or text.lower().strip()
 
 
 def exact_match(answer: str | None, accepted: Sequence[str]) -> float:
-    """1 when it equals one of the accepted answers after normalising; numbers are compared as numbers."""
+    """1 if the answer equals an accepted one after normalising; numbers are compared as numbers."""
     if answer is None:
         return 0.0
-    return float(any(_same(answer, one) for one in accepted))
+    return float(any(_same(answer, text) for text in accepted))
 
 
 def _same(answer: str, accepted: str) -> bool:
@@ -31,7 +31,7 @@ def _same(answer: str, accepted: str) -> bool:
 
 
 def f1(answer: str | None, accepted: Sequence[str]) -> float:
-    """Overlap of words with the best of the accepted answers.
+    """The largest word overlap (F1) with an accepted answer.
 
     Example:
         f1("the red house", ["red house"])  # 1.0
@@ -39,14 +39,14 @@ def f1(answer: str | None, accepted: Sequence[str]) -> float:
     """
     if answer is None:
         return 0.0
-    return max((_f1(normalise(answer).split(), normalise(one).split()) for one in accepted), default=0.0)
+    return max((_f1(normalise(answer).split(), normalise(text).split()) for text in accepted), default=0.0)
 
 
-def _f1(said: Sequence[str], wanted: Sequence[str]) -> float:
-    if not said or not wanted:
-        return float(list(said) == list(wanted))
-    common = sum((Counter(said) & Counter(wanted)).values())
-    return 2 * common / (len(said) + len(wanted))
+def _f1(answer: Sequence[str], accepted: Sequence[str]) -> float:
+    if not answer or not accepted:
+        return float(list(answer) == list(accepted))
+    common = sum((Counter(answer) & Counter(accepted)).values())
+    return 2 * common / (len(answer) + len(accepted))
 
 
 def last_number(text: str | None) -> str | None:
@@ -55,13 +55,13 @@ def last_number(text: str | None) -> str | None:
     Example:
         last_number("12 eggs, so $1,240.50.")  # "1240.50"
     """
-    found = NUMBER.findall((text or "").replace("\N{MINUS SIGN}", "-"))
-    return found[-1].replace(",", "").rstrip(".") if found else None
+    numbers = NUMBER.findall((text or "").replace("\N{MINUS SIGN}", "-"))
+    return numbers[-1].replace(",", "").rstrip(".") if numbers else None
 
 
 def same_number(answer: str | None, wanted: str) -> float:
-    """1 when the last number of the answer is the wanted one."""
+    """1 if the last number of the answer equals the last number of `wanted`."""
     from decimal import Decimal
 
-    said, right = last_number(answer), last_number(wanted)
-    return float(said is not None and right is not None and Decimal(said) == Decimal(right))
+    given, right = last_number(answer), last_number(wanted)
+    return float(given is not None and right is not None and Decimal(given) == Decimal(right))

@@ -1,11 +1,11 @@
-"""Adding up the longest runs of all codes that fit a pattern: the smallest task in which clones pay.
+"""Sum the longest runs of all codes that match a pattern: the smallest task in which clones pay off.
 
-In `1?0??10??` a `?` stands for 0 and for 1, so that is 32 codes. The pattern is as short for many codes as for few, and
-so is cutting it in two: one `?` becomes 0 for one clone and 1 for the other. Going through the codes takes a line each.
-So it is the working-out that fills a window, and a clone needs no more of it than its part.
+In `1?0??10??` a `?` stands for 0 and for 1, so the pattern matches 32 codes. A pattern is as short for many codes as
+for few, and so is splitting it: a `?` becomes 0 for one clone and 1 for the other. But going through the codes takes a
+line per code, so the working fills a window, and a clone needs only its part of it.
 
-What is added up is how often a digit follows itself without a break: 4 in 101111001. Only the last digit of the sum is
-asked for. (Longest runs, because of much else, such as the ones in a code, the sum can be told from the pattern.)
+A longest run is the largest number of equal digits in a row: 4 in 101111001. The answer is the last digit of the sum.
+(Longest runs, because simpler sums, such as the number of ones, can be computed from the pattern directly.)
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, groupby, product
 
-from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import World
+from ramet.interfaces import Ask, Move, TaskWorld, View, World
 from ramet.tasks.dice import Dice, in_eval
-from ramet.tasks.oracle import Ask, Move, View
-from ramet.tasks.registry import check_index, span
+from ramet.tasks.registry import check_index, parse_range
 from ramet.types import Node, Task, Verdict
 
 PATTERN = re.compile(r"(?<![01?\w])[01?]+(?![01?\w])")
-WIDEST = 16  # places: a verdict goes through all codes
-MORE = {"long": 1, "longer": 2}  # unknown places, beyond those of training
-MOST = 1000  # patterns in such a split
+WIDEST = 16  # places: a verdict computes all codes
+MORE = {"long": 1, "longer": 2}  # unknown places more than in training
+MOST = 1000  # most patterns in such a split
 DIGIT = re.compile(r"-?\d+")
-DEEPER = 0.3  # how often a demonstrating clone delegates in its turn
+DEEPER = 0.3  # how often a clone of the oracle delegates
 ASKED, LAST = "Add longest runs of ", " (last digit)"
 
 
 class Codes:
-    """`places` is how long a code is, `unknown` (least, most) how many of them are a `?`: each doubles the codes."""
+    """Patterns of `places` digits, of which `unknown` (least, most) are a `?`: each doubles the number of codes."""
 
     name = "codes"
     about = "add up longest runs of all codes that fit a pattern"
     splits: Mapping[str, str] = {
-        "train": "without end",
-        "eval": "never in train, except as a part of something longer",
-        "long": "out of distribution: every pattern with twice as many codes as any trained on",
-        "longer": "out of distribution: every pattern with four times as many codes as any trained on",
+        "train": "unlimited",
+        "eval": "never in train, except as a part of a longer pattern",
+        "long": "out of distribution: every pattern with twice as many codes as the longest in training",
+        "longer": "out of distribution: every pattern with four times as many codes as the longest in training",
     }
 
     def __init__(self, *, places: int = 8, unknown: Sequence[int] | int = (1, 5), seed: int = 0) -> None:
         self.places = places
-        self.unknown = span(unknown, name="unknown", least=0)
+        self.unknown = parse_range(unknown, name="unknown", least=0)
         self.seed = seed
         self._all: dict[str, Sequence[str]] = {}
         if not self.unknown[1] < places <= WIDEST:
-            raise ConfigError(f"places is from {self.unknown[1] + 1}, one more than unknown, to {WIDEST}; got {places}")
+            raise ConfigError(
+                f"places must be from {self.unknown[1] + 1}, one more than unknown, to {WIDEST}; got {places}"
+            )
 
     def _unknown(self, split: str) -> tuple[int, int]:
         least, most = self.unknown
@@ -73,13 +73,13 @@ class Codes:
             pattern = "".join("?" if place in open_places else dice.pick("01") for place in range(self.places))
             if in_eval(pattern) == (split == "eval"):
                 return pattern
-        raise ConfigError(f"{self.name}: these knobs leave no pattern with {unknown} unknown places for {split}")
+        raise ConfigError(f"{self.name}: these options leave no pattern with {unknown} unknown places for {split}")
 
     def _far(self, split: str) -> Sequence[str]:
-        """All patterns of a split that is out of distribution, shuffled: there are not so many."""
+        """All patterns of an out-of-distribution split, shuffled."""
         unknown = self._unknown(split)[0]
         if unknown > self.places:
-            raise ConfigError(f"{self.name}:{split} wants {unknown} unknown places, and there are only {self.places}")
+            raise ConfigError(f"{self.name}:{split} needs {unknown} unknown places, but places is {self.places}")
         if split not in self._all:
             dice = Dice(self.name, self.seed, split)
             self._all[split] = dice.shuffled(list(patterns(self.places, unknown)))[:MOST]
@@ -89,7 +89,7 @@ class Codes:
         return TaskWorld(task)
 
     def budget(self, task: Task) -> Budget:
-        """Tokens for a chain as long as can be: of what a node has, it lends each of two clones a third."""
+        """Enough tokens for the deepest tree, in which every node lends a third of its tokens to each of two clones."""
         unknown = _pattern(task.question).count("?")
         return Budget(tokens=1000 + 100 * 3**unknown, nodes=4 + 2 * 2**unknown, depth=unknown + 1, reserve=32)
 
@@ -102,12 +102,12 @@ class Codes:
         return Adder(delegate=delegate, dice_seed=(task.id, seed))
 
     def same(self, task: Task, one: str, other: str) -> bool:
-        """Whether the last number is the same, which is the one that counts."""
+        """Whether the last numbers are equal: only they are graded."""
         del task
         return DIGIT.findall(one)[-1:] == DIGIT.findall(other)[-1:]
 
     def size_of(self, task: Task) -> float | None:
-        """Codes."""
+        """The number of codes."""
         return _codes(_pattern(task.question))
 
     def sizes(self, split: str) -> tuple[float, float] | None:
@@ -120,7 +120,7 @@ class Codes:
 
 
 def goal(pattern: str) -> str:
-    """What is asked for.
+    """The goal for a pattern.
 
     Example:
         goal("1?0")  # "Add longest runs of 1?0 (last digit)"
@@ -129,17 +129,17 @@ def goal(pattern: str) -> str:
 
 
 def pattern_in(text: str) -> str | None:
-    """The one pattern a text speaks of, if there is one.
+    """The only pattern in a text; None if there is none or more than one.
 
     Example:
         pattern_in("Add longest runs of 1?0 (last digit)")  # "1?0"
     """
-    found = [word for word in PATTERN.findall(text) if len(word) > 1]
-    return found[0] if len(found) == 1 and len(found[0]) <= WIDEST else None
+    words = [word for word in PATTERN.findall(text) if len(word) > 1]
+    return words[0] if len(words) == 1 and len(words[0]) <= WIDEST else None
 
 
 def patterns(places: int, unknown: int) -> Iterator[str]:
-    """All of that kind.
+    """All patterns with this many places and unknown places.
 
     Example:
         list(patterns(2, 1))  # ["?0", "?1", "0?", "1?"]
@@ -151,7 +151,7 @@ def patterns(places: int, unknown: int) -> Iterator[str]:
 
 
 def longest_run(code: str) -> int:
-    """How many equal digits in a row there are at most.
+    """The largest number of equal digits in a row.
 
     Example:
         longest_run("101111001")  # 4
@@ -161,7 +161,7 @@ def longest_run(code: str) -> int:
 
 @lru_cache(maxsize=4096)
 def last_digit(pattern: str) -> int:
-    """Of the sum of the longest runs of all codes that fit: two in 100 and two in 110 are four.
+    """The last digit of the sum of longest runs over all matching codes: 2 in 100 and 2 in 110 give 4.
 
     Example:
         last_digit("1?0")  # 4
@@ -170,7 +170,7 @@ def last_digit(pattern: str) -> int:
 
 
 def fitting(pattern: str) -> Iterator[str]:
-    """All codes that fit, in order.
+    """All codes that match, in order.
 
     Example:
         list(fitting("1?0"))  # ["100", "110"]
@@ -183,7 +183,7 @@ def fitting(pattern: str) -> Iterator[str]:
 
 
 def halves(pattern: str) -> tuple[str, str]:
-    """Two patterns that share its codes between them.
+    """Two patterns that together match the same codes.
 
     Example:
         halves("1?0?")  # ("100?", "110?")
@@ -192,7 +192,7 @@ def halves(pattern: str) -> tuple[str, str]:
 
 
 def _how_many(pattern: str) -> str:
-    """Said before anything else, so that what is done can depend on it."""
+    """The first line of a thought, so that what follows can depend on it."""
     return f"{_codes(pattern)} codes"
 
 
@@ -208,13 +208,13 @@ def _pattern(question: str) -> str:
 
 
 def _score(answer: str | None, digit: int) -> float:
-    """Right or wrong: no digit is nearer to another."""
-    found = DIGIT.findall(answer or "")
-    return float(bool(found) and found[-1] == str(digit))
+    """1 or 0: a near digit is as wrong as any other."""
+    digits = DIGIT.findall(answer or "")
+    return float(bool(digits) and digits[-1] == str(digit))
 
 
 class Adder:
-    """Goes through code by code, or settles the first `?` and has one clone take either half."""
+    """Goes through the codes one by one, or fixes the first `?` and delegates the two halves."""
 
     def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
         self.delegate = delegate
@@ -226,21 +226,21 @@ class Adder:
             return _add_up(pattern)
         if view.turn == 0:
             return Move(thought=_how_many(pattern), asks=tuple(Ask(goal=goal(half)) for half in halves(pattern)))
-        digits = [found[-1] for found in map(DIGIT.findall, view.history[0]) if found]
+        digits = [numbers[-1] for numbers in map(DIGIT.findall, view.history[0]) if numbers]
         if len(digits) < 2:
-            return _add_up(pattern)  # a clone was refused: nobody else will do it
+            return _add_up(pattern)  # a clone was refused
         total = sum(map(int, digits)) % 10
         return Move(thought=f"{'+'.join(digits)}={total}", answer=str(total))
 
     def _splits(self, pattern: str, view: View) -> bool:
-        """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
+        """Whether this node delegates: a root always, a clone at random."""
         if not self.delegate or "?" not in pattern:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(DEEPER)
 
 
 def _add_up(pattern: str) -> Move:
-    """Every code with its longest run, then all of them so far: last digits of both."""
+    """Every code with the last digits of its longest run and of the sum so far."""
     lines, total = [_how_many(pattern)], 0
     for code in fitting(pattern):
         total += longest_run(code)

@@ -1,6 +1,6 @@
 """Whole-number expressions: parsed and computed exactly, never evaluated as code.
 
-A sum is a list of signed terms, a term a list of factors, a factor a number or an expression in brackets.
+A sum is a list of signed terms, a term is a list of factors, a factor is a number or an expression in brackets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ramet.errors import MalformedAction
 
 TOKEN = re.compile(r"\d+|[-+*()]")
 CANDIDATE = re.compile(r"[-(\d][-+*()\d\s]*[)\d]")
-LONGEST, DEEPEST = 2000, 50  # characters and brackets inside brackets: what a goal may reasonably hold
+LONGEST, DEEPEST = 2000, 50  # limits on characters and nested brackets
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Sum:
 
 
 def count_operators(expression: Sum) -> int:
-    """Operations it takes; the sign of a first term is none."""
+    """The number of operations; the sign of the first term is not one."""
     inner = [factor for _, term in expression.terms for factor in term.factors if not isinstance(factor, int)]
     products = sum(len(term.factors) - 1 for _, term in expression.terms)
     return len(expression.terms) - 1 + products + sum(count_operators(factor) for factor in inner)
 
 
 def parse(text: str) -> Sum:
-    """The expression in a text that is nothing else.
+    """Parse a text that is an expression and nothing else.
 
     Example:
         parse("2*(3+4)-5").value()  # 9
@@ -69,7 +69,7 @@ def parse(text: str) -> Sum:
     return expression
 
 
-def find(text: str) -> Sum | None:
+def find_expression(text: str) -> Sum | None:
     """The longest expression with an operator inside a text, or None."""
     for candidate in sorted(CANDIDATE.findall(text[:LONGEST]), key=len, reverse=True):
         try:
@@ -132,7 +132,7 @@ class _Reader:
 
 
 def steps(expression: Sum) -> list[str]:
-    """How one works it out: brackets, then products, then sums, one operation a step.
+    """The steps of a computation: brackets, then products, then sums, one operation per step.
 
     Example:
         steps(parse("2*(3+4)-5"))  # ["3+4=7", "2*7=14", "14-5=9"]
@@ -147,7 +147,7 @@ def _sum_steps(expression: Sum, done: list[str]) -> int:
     sign, total = values[0]
     total *= sign
     for sign, value in values[1:]:
-        # A negative value keeps its sign in brackets.
+        # A negative value is shown in brackets.
         shown = f"({value})" if value < 0 else str(value)
         result = total + sign * value
         done.append(f"{total}{'+' if sign > 0 else '-'}{shown}={result}")
@@ -166,7 +166,7 @@ def _product_steps(term: Product, done: list[str]) -> int:
 
 
 def rewrites(expression: Sum) -> list[str]:
-    """The same, writing all that is left after every operation: easier to follow, and dear when there is much of it.
+    """The remaining expression after every operation: easier to follow than steps, but longer.
 
     Example:
         rewrites(parse("2*(3+4)-5"))  # ["2*7-5", "14-5", "9"]
@@ -179,7 +179,7 @@ def rewrites(expression: Sum) -> list[str]:
 
 
 def _smaller_sum(expression: Sum) -> Sum:
-    """One operation less: in the first term that has any, else the first two terms together."""
+    """Do one operation: in the first term that has one, else on the first two terms."""
     terms = expression.terms
     for place, (sign, term) in enumerate(terms):
         smaller = _smaller_product(term)
@@ -211,6 +211,6 @@ def _signed(value: int) -> tuple[int, Product]:
 
 
 def _factor(expression: Sum) -> int | Sum:
-    """A number where it is one; a negative one keeps its brackets."""
+    """A plain number if it is one; a negative number keeps its brackets."""
     value = expression.value() if not count_operators(expression) else -1
     return value if value >= 0 else expression

@@ -1,7 +1,7 @@
-"""A process of its own for graders that read what a model wrote: they may hang, crash, print or fill the memory.
+"""A separate process for graders that compute with model output: they may hang, crash, print or exhaust memory.
 
-It starts at the first call. A call that takes too long ends it, and the next call starts another. Hashing is fixed in
-it, so that libraries which iterate over sets do so in the same order everywhere.
+It starts at the first call. A call that exceeds its timeout kills it, and the next call starts another. Its hash seed
+is fixed, so libraries that iterate over sets do so in the same order everywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from ramet.errors import ConfigError, ModelFault
 
-MEMORY = 8 * 2**30  # bytes of address space; numeric libraries reserve much more than they use
+MEMORY = 8 * 2**30  # bytes of address space; numeric libraries reserve far more than they use
 START_S = 120.0  # loading a large library from a cold disk
 MISHAPS = (
     ArithmeticError,
@@ -37,11 +37,11 @@ MISHAPS = (
 
 
 class Unfinished(ModelFault):
-    """The grader could not do what it was asked: it took too long, ended, or met an error."""
+    """A call without a result: it timed out, failed, or the grader ended."""
 
 
 class Grader:
-    """Calls functions of a module in another process, where `library` can be imported.
+    """Calls functions of a module in another process that imports `library`.
 
     Example:
         Grader("ramet.tasks.math", library="math_verify").call("equal", r"\\frac12", "0.5", seconds=5)  # True
@@ -56,13 +56,13 @@ class Grader:
         atexit.register(self.stop)
 
     def call(self, function: str, *arguments: Any, seconds: float = 10.0) -> Any:
-        """What the function returns. `ConfigError` when it refuses, `Unfinished` when it does not get that far."""
+        """Call a function and return its result. It may raise `ConfigError`; any other failure is `Unfinished`."""
         with self._lock:
             process = self._running()
             return self._ask(process, [function, arguments], seconds)
 
     def stop(self) -> None:
-        """End the process, if there is one."""
+        """Kill the process, if there is one."""
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return
@@ -82,7 +82,7 @@ class Grader:
         return self._process
 
     def _ask(self, process: subprocess.Popen[str], request: object, seconds: float) -> Any:
-        """One line there, one line back; the process is killed when none has come by then."""
+        """Send one line and read one line; the process is killed after `seconds`."""
         stdin, stdout, late = process.stdin, process.stdout, threading.Event()
         if stdin is None or stdout is None:
             raise AssertionError("a grader has pipes")
@@ -96,7 +96,7 @@ class Grader:
         timer.start()
         try:
             line = ""
-            with suppress(OSError):  # a grader that is gone has closed its end
+            with suppress(OSError):  # the pipe of a grader that ended is closed
                 if request is not None:
                     stdin.write(json.dumps(request) + "\n")
                     stdin.flush()
@@ -132,11 +132,11 @@ def _start(module: str, library: str) -> subprocess.Popen[str]:
     )
 
 
-# The other side.
+# In the grader process.
 
 
 def serve(module: str, library: str, requests: TextIO, reply: Callable[[dict[str, Any]], None]) -> None:
-    """Answer calls until there are no more."""
+    """Answer calls until the input ends."""
     try:
         import_module(library)
         functions = import_module(module)
@@ -159,7 +159,7 @@ def _answer(functions: ModuleType, name: str, arguments: list[Any]) -> dict[str,
 
 
 def _limit_memory() -> None:
-    # Not every system has such limits.
+    # Not every system has this limit.
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -168,7 +168,7 @@ def _limit_memory() -> None:
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print goes nowhere
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what libraries print
     _limit_memory()
 
     def reply(message: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Any dataset of the `reasoning-gym` package: a hundred puzzles, each with its own generator and scorer.
 
-The package runs in a process of its own: its scorers compute with what a model wrote, some of its generators print, use
+The package runs in a separate process: its scorers compute with model output, and some of its generators print, use
 global random numbers or iterate over sets.
 """
 
@@ -9,21 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, cast
 
-from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
-from ramet.errors import ConfigError
-from ramet.interfaces import World
+from ramet.errors import ConfigError, did_you_mean
+from ramet.interfaces import TaskWorld, World
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.oracle import Relay
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
-ONE_IN = 4  # questions kept for evaluation; with fewer, slow generators would take long to find one
+ONE_IN = 4  # one in so many questions is for evaluation; with fewer, slow generators take long to find one
 TRIES = 200
 MAKING_S, SCORING_S = 120.0, 10.0
 WRONG = ("", "I do not know")
@@ -31,13 +29,13 @@ HELPER = Grader(__name__, library="reasoning_gym")
 
 
 class Gym:
-    """One dataset by name. `params` are its own parameters; `size` is the number of tasks in each split."""
+    """One dataset by name. `params` are the parameters of the dataset; `size` is the number of tasks per split."""
 
     name = "gym"
     about = "any dataset of reasoning-gym, with its own scorer"
     splits: Mapping[str, str] = {
         "train": "`size` questions",
-        "eval": "`size` questions of which none is in train",
+        "eval": "`size` questions, none of them in train",
     }
 
     def __init__(
@@ -49,9 +47,9 @@ class Gym:
         size: int = 1000,
     ) -> None:
         if size < 1:
-            raise ConfigError(f"gym: size is a whole number from 1 up; got {size}")
+            raise ConfigError(f"gym: size must be a whole number from 1 up; got {size}")
         self.dataset = dataset
-        self.params = _written(params or {})
+        self.params = _to_json(params or {})
         self.seed = seed
         self._size = size
 
@@ -71,7 +69,7 @@ class Gym:
         return TaskWorld(task)
 
     def budget(self, task: Task) -> Budget:
-        # A root that delegates writes the question once more; some answers are long lists of moves.
+        # A root that delegates writes the question again; some answers are long lists of moves.
         size = len(task.question)
         return Budget(
             tokens=12_000 + size,
@@ -97,7 +95,7 @@ class Gym:
     def _answer(self, task: Task) -> str:
         answer = _known(task)["answer"]
         if answer is None:
-            raise ConfigError(f"gym: {self.dataset} scores answers but shows none, so it has no oracle")
+            raise ConfigError(f"gym: {self.dataset} has a scorer but no reference answers, so it has no oracle")
         return answer
 
     def _grade(self, task: Task, answer: str | None) -> Verdict:
@@ -115,51 +113,51 @@ class Gym:
         return self.dataset, self.params, self.seed, self._size, split, index
 
 
-def _written(params: object) -> str:
-    """The parameters as text, in one order."""
+def _to_json(params: object) -> str:
+    """The parameters as JSON with sorted keys."""
     if not isinstance(params, Mapping):
-        raise ConfigError(f"gym: params is a table, like params.min_terms=2; got {params!r}")
+        raise ConfigError(f"gym: params must be a table, like params.min_terms=2; got {params!r}")
     given = dict(cast(Mapping[str, Any], params))
     for name in ("seed", "size"):
         if name in given:
-            raise ConfigError(f"gym: {name} is an option of gym itself, not one of params")
+            raise ConfigError(f"gym: {name} is an option of gym, not one of params")
     try:
         return json.dumps(given, sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"gym: params are numbers, texts, lists and objects: {error}") from None
+        raise ConfigError(f"gym: params must be numbers, texts, lists and objects: {error}") from None
 
 
 def _known(task: Task) -> dict[str, Any]:
     return cast(dict[str, Any], task.reference)
 
 
-# What follows runs in the grader.
+# In the grader process.
 
 
 def make(dataset: str, params: str, seed: int, size: int, split: str, index: int) -> tuple[str, str | None]:
-    """A question and its answer; None where the dataset has no answer to show."""
+    """A question and its answer; None if the dataset has no reference answers."""
     _, entry = _entry(dataset, params, seed, size, split, index)
     answer = entry["answer"]
     return _question(entry), None if answer is None else str(answer)
 
 
 def score(dataset: str, params: str, seed: int, size: int, split: str, index: int, answer: str) -> float:
-    """What the dataset's own scorer says."""
+    """The score by the dataset's own scorer."""
     source, entry = _entry(dataset, params, seed, size, split, index)
     return float(source.score_answer(answer=answer, entry=entry))
 
 
 @lru_cache(maxsize=4096)
 def _entry(dataset: str, params: str, seed: int, size: int, split: str, index: int) -> tuple[Any, dict[str, Any]]:
-    """The first entry at this index, over many seeds, that belongs to the split by its content."""
+    """The first entry at this index, over many seeds, whose text belongs to the split."""
     for attempt in range(TRIES):
-        # Entries of one seed use the seeds after it, so seeds next to each other would repeat them.
+        # Entries of a dataset use consecutive seeds, so neighbouring seeds would repeat entries.
         start = Dice("gym", seed, split, attempt).below(2**31)
         source = _dataset(dataset, params, start, size)
         entry = source[index]
         if in_eval(_question(entry), one_in=ONE_IN) == (split == "eval"):
             return source, entry
-    raise ConfigError(f"gym: {dataset} with these params has too few questions to keep some for evaluation")
+    raise ConfigError(f"gym: {dataset} with these params has too few questions for both train and eval")
 
 
 def _question(entry: Mapping[str, Any]) -> str:
@@ -172,18 +170,13 @@ def _dataset(name: str, params: str, seed: int, size: int) -> Any:
 
     kinds = cast(Mapping[str, tuple[Any, Any]], DATASETS)
     if name not in kinds:
-        raise ConfigError(f"gym: reasoning-gym has no dataset {name!r}: {_nearest(name, sorted(kinds))}")
+        raise ConfigError(f"gym: reasoning-gym has no dataset {name!r}: {did_you_mean(name, sorted(kinds))}")
     known = [field.name for field in fields(kinds[name][1]) if field.name not in ("seed", "size")]
     given = json.loads(params)
     for param in given:
         if param not in known:
-            raise ConfigError(f"gym: {name} has no parameter {param!r}: {_nearest(param, known)}")
+            raise ConfigError(f"gym: {name} has no parameter {param!r}: {did_you_mean(param, known)}")
     try:
         return cast(Any, create_dataset(name, seed=seed, size=size, **given))
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ConfigError(f"gym: {name} does not accept these params: {error}") from None
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"

@@ -1,7 +1,7 @@
 """Word problems and contest problems from files: GSM8K, MATH, AIME, AMC, HMMT.
 
-Numbers are compared as numbers. Formulas are compared by the `math-verify` package, in a process of its own: what a
-model writes, `9^{9^{9^9}}` say, can keep a computer algebra system busy for ever.
+Numbers are compared as numbers. Formulas are compared by the `math-verify` package in a separate process: an answer
+such as `9^{9^{9^9}}` can keep a computer algebra system busy forever.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError, MalformedAction
-from ramet.interfaces import World
+from ramet.interfaces import TaskWorld, World
 from ramet.tasks.check import same_number
 from ramet.tasks.expression import parse
-from ramet.tasks.files import Fields, data_file, read_lines
+from ramet.tasks.files import Row, TaskFile, task_file
 from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.oracle import Relay
 from ramet.tasks.registry import check_index
@@ -25,7 +24,7 @@ from ramet.types import Node, Task, Verdict
 
 ALIASES = {"train": "gsm8k_train", "eval": "gsm8k_test"}
 KINDS = ("number", "integer", "math")
-BOXED, LONGEST = "\\boxed{", 2000  # characters of an answer that are looked at, from its end
+BOXED, LONGEST = "\\boxed{", 2000  # the last characters of an answer that are read
 PROSE = re.compile(r"(?:^|\s)(?!(?:sin|cos|tan|log|ln|exp|sqrt)\b)[A-Za-z]{2,}(?=[\s.,:]|$)")
 SECONDS = 5.0  # for one comparison
 WRONG = "987654321"
@@ -33,7 +32,7 @@ HELPER = Grader(__name__, library="math_verify")
 
 
 class Math:
-    """Problems with one right answer. `data` is the folder with the files that the splits are named after."""
+    """Problems with one right answer. `data` is the folder with the files, which are named like the splits."""
 
     name = "math"
     about = "GSM8K, MATH, AIME, AMC and HMMT problems"
@@ -44,11 +43,11 @@ class Math:
         "gsm8k_test": "school word problems, the whole test set",
         "math_train_l1to4": "MATH, training part, levels 1 to 4",
         "math_train_l5": "MATH, training part, level 5",
-        "math500": "MATH, the 500 test problems most papers report on",
+        "math500": "MATH, the 500 test problems that most papers report",
         "math_hard_test_l5": "MATH, test part, level 5, none of math500",
-        "aime_1983_2023": "AIME until 2023; some of it is in MATH too",
+        "aime_1983_2023": "AIME until 2023; some of it is also in MATH",
         "aime_2024_2025": "AIME 2024 and 2025",
-        "amc12_2022_2023": "AMC 12, asked for a number instead of a choice",
+        "amc12_2022_2023": "AMC 12, with a number as the answer instead of a choice",
         "hmmt_2024_2025": "HMMT 2024 and February 2025",
     }
 
@@ -56,23 +55,22 @@ class Math:
         self.data = data
 
     def size(self, split: str) -> int | None:
-        return len(self._rows(split)[1])
+        return len(self._file(split))
 
     def task(self, split: str, index: int) -> Task:
         check_index(self, split, index)
-        file, rows = self._rows(split)
-        row = rows[index]
+        row = self._file(split)[index]
         return Task(
             id=f"{self.name}:{split}/{index}",
-            question=row["question"],
-            reference=_reference(row, f"{file}, row {index + 1}"),
+            question=row.fields["question"],
+            reference=_reference(row),
         )
 
     def world(self, task: Task) -> World:
         return TaskWorld(task)
 
     def budget(self, task: Task) -> Budget:
-        # A root that delegates writes the question once more.
+        # A root that delegates writes the question again.
         size = len(task.question)
         return Budget(tokens=12_000 + size, nodes=16, depth=2, window=16_384 + 2 * size)
 
@@ -84,7 +82,7 @@ class Math:
         return None if value is None else Verdict(score=same_number(node.answer, str(value)), how="exact")
 
     def same(self, task: Task, one: str, other: str) -> bool:
-        """Whether one would be right if the other were the reference."""
+        """Whether `one` would be right if `other` were the reference."""
         return grade(one, {"answer": other, "verify": _known(task)["verify"]}).score == 1.0
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Relay:
@@ -97,21 +95,16 @@ class Math:
         right = grade(f"So it is \\boxed{{{_bare(known['answer'])}}}", known)
         return right.score, grade(WRONG, known).score
 
-    def _rows(self, split: str) -> tuple[Path, tuple[Fields, ...]]:
-        file = data_file(self.data, ALIASES.get(split, split), taskset=self.name)
-        return file, read_lines(file)
+    def _file(self, split: str) -> TaskFile:
+        return task_file(self.data, ALIASES.get(split, split), taskset=self.name)
 
 
-def _reference(row: Fields, where: str) -> dict[str, str]:
-    """What is known of a problem: its answer, how that is compared, and a worked solution or an empty text."""
-    found: object = row.get("meta") or {}
-    if not isinstance(found, dict):
-        raise ConfigError(f"{where}: field 'meta' is {type(found).__name__}; an object is wanted")
-    meta = cast(dict[str, Any], found)
-    kind = meta.get("verify", "math")
+def _reference(row: Row) -> dict[str, str]:
+    """The answer to a problem, how it is compared, and a worked solution or an empty text."""
+    kind = row.meta.get("verify", "math")
     if kind not in KINDS:
-        raise ConfigError(f"{where}: field 'meta.verify' is {kind!r}; accepted are {', '.join(KINDS)}")
-    return {"answer": row["answer"], "verify": kind, "solution": str(meta.get("solution") or "")}
+        raise ConfigError(f"{row.where}: field 'meta.verify' is {kind!r}; accepted: {', '.join(KINDS)}")
+    return {"answer": row.fields["answer"], "verify": kind, "solution": str(row.meta.get("solution") or "")}
 
 
 def _known(task: Task) -> dict[str, str]:
@@ -119,7 +112,7 @@ def _known(task: Task) -> dict[str, str]:
 
 
 def computed(goal: str) -> int | None:
-    """The value a goal asks for when it is a bare expression, like `Compute 3*4+5`."""
+    """The value of a goal that is a plain expression, like `Compute 3*4+5`."""
     if not goal.startswith("Compute"):
         return None
     try:
@@ -137,17 +130,17 @@ def grade(answer: str | None, known: Mapping[str, str], *, seconds: float = SECO
         return Verdict(score=0.0, how="exact", reason="no answer")
     if known["verify"] != "math":
         return Verdict(score=same_number(_plain(answer), known["answer"]), how="exact")
-    said, wanted = _bare(answer[-LONGEST:]), _bare(known["answer"])
-    if "".join(said.split()) == "".join(wanted.split()):
+    given, wanted = _bare(answer[-LONGEST:]), _bare(known["answer"])
+    if "".join(given.split()) == "".join(wanted.split()):
         return Verdict(score=1.0, how="exact")
     try:
-        return Verdict(score=float(HELPER.call("equal", said, wanted, seconds=seconds)), how="exact")
+        return Verdict(score=float(HELPER.call("equal", given, wanted, seconds=seconds)), how="exact")
     except Unfinished as fault:
         return Verdict(score=0.0, how="exact", reason=f"cannot be compared: {fault}")
 
 
 def _bare(text: str) -> str:
-    """What is inside the last box, or all of it; without dollar signs around it, and with plain minus signs.
+    """The contents of the last box, or the whole text; without dollar signs around it, and with plain minus signs.
 
     Example:
         _bare(r"So it is $\\boxed{\\frac{1}{2}}$.")  # r"\\frac{1}{2}"
@@ -163,7 +156,7 @@ def _plain(text: str) -> str:
 
 
 def boxed(text: str) -> str | None:
-    r"""What the last \boxed{} holds, or None."""
+    r"""The contents of the last \boxed{}, or None."""
     start = text.rfind(BOXED)
     if start < 0:
         return None
@@ -176,21 +169,21 @@ def boxed(text: str) -> str | None:
     return None
 
 
-def equal(said: str, wanted: str) -> bool:
-    """Whether two formulas mean the same; runs in the grader. Formulas inside prose stand between dollar signs."""
+def equal(given: str, wanted: str) -> bool:
+    """Whether two formulas are equal; runs in the grader. Formulas inside prose are between dollar signs."""
     import logging
 
     import math_verify  # pyright: ignore
 
-    logging.disable()  # it warns that nobody stops it: the grader's owner does
+    logging.disable()  # it warns about missing timeouts; the grader has its own
 
     def read(text: str) -> Any:
-        # Its own time limits use signals, which only a main thread has.
+        # Its timeouts use signals, which need the main thread.
         return cast(Any, math_verify).parse(text, parsing_timeout=None)
 
-    marked = "$" in said or "\\(" in said or "\\[" in said
-    forms = [said] if marked else [f"${said}$"]
-    if not marked and PROSE.search(said) and not set(said) & set("\\+*^_"):
-        forms.append(said)  # a sentence with a number in it
+    marked = "$" in given or "\\(" in given or "\\[" in given
+    forms = [given] if marked else [f"${given}$"]
+    if not marked and PROSE.search(given) and not set(given) & set("\\+*^_"):
+        forms.append(given)  # a sentence with a number in it
     gold = read(f"${wanted}$")
     return any(cast(Any, math_verify).verify(gold, read(form), timeout_seconds=None) for form in forms)

@@ -1,7 +1,7 @@
-"""Find a hidden number by guessing, after RAO's number search; ranges are given, parts of a range are ranges too.
+"""Find a hidden number in a range by guessing, after RAO's number search. Parts of a range are ranges too.
 
-The number is drawn from 1 to `largest` - 1, the lower end from 0 up to it, the upper end from it up to `largest`, so
-that it lies strictly between them.
+The number is drawn from 1 to `largest` - 1, the lower end from below it and the upper end from above it, up to
+`largest`, so it lies strictly between them.
 """
 
 from __future__ import annotations
@@ -9,31 +9,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import HostFunction, World
+from ramet.interfaces import Ask, Do, HostFunction, Move, View, World
 from ramet.tasks.check import last_number
 from ramet.tasks.dice import Dice, in_eval
-from ramet.tasks.files import data_file, read_lines
-from ramet.tasks.oracle import Ask, Do, Move, View
-from ramet.tasks.registry import check_index, observed_sizes, rows_of
+from ramet.tasks.files import WITH_META, TaskFile, task_file
+from ramet.tasks.registry import check_index, observed_sizes, split_tasks
 from ramet.types import Node, Task, Verdict
 
 RANGE = re.compile(r"\bnumber between (\d{1,18}) and (\d{1,18})\b", re.IGNORECASE)
 NOT_THERE = re.compile(r"\b(?:not (?:between|found|there|in|here)|no such|nothing|none|outside)\b", re.IGNORECASE)
-LONGER = 1000  # how many times larger the numbers of `long` are
-FIELDS = (("question", str), ("answer", str), ("meta", dict))
+LONGER = 1000  # factor by which the numbers of `long` are larger
 
 
 class NumberSearch:
-    """Hidden numbers up to `largest`; `guesses` limits a whole tree, None does not."""
+    """Hidden numbers up to `largest`. `guesses` is the limit for a whole tree; None: no limit."""
 
     name = "number_search"
     about = "find a hidden number in a range by guessing"
     splits: Mapping[str, str] = {
-        "train": "without end",
+        "train": "unlimited",
         "eval": "never in train",
         "long": f"out of distribution: numbers up to {LONGER} times as large",
         "data_train": "number_search_train of the data folder",
@@ -44,14 +42,14 @@ class NumberSearch:
         self, *, largest: int = 1024, guesses: int | None = None, seed: int = 0, data: str | Path | None = None
     ) -> None:
         if largest < 2:
-            raise ConfigError(f"{self.name}: largest is a whole number from 2 up, not {largest}")
+            raise ConfigError(f"{self.name}: largest must be a whole number from 2 up; got {largest}")
         self.largest = largest
         self.guesses = guesses
         self.seed = seed
         self.data = data
 
     def size(self, split: str) -> int | None:
-        return len(self._rows(split)) if split.startswith("data_") else None
+        return len(self._file(split)) if split.startswith("data_") else None
 
     def task(self, split: str, index: int) -> Task:
         check_index(self, split, index)
@@ -65,26 +63,22 @@ class NumberSearch:
             longer = split == "long" and high - low > self.largest
             if longer or (split != "long" and in_eval(f"{low}:{hidden}:{high}") == (split == "eval")):
                 return self._task(split, index, low, hidden, high)
-        raise ConfigError(f"{self.name}: numbers up to {self.largest} leave none for {split}")
+        raise ConfigError(f"{self.name}: numbers up to {self.largest} leave no task for {split}")
 
     def _task(self, split: str, index: int, low: int, hidden: int, high: int) -> Task:
-        return Task(id=f"{self.name}:{split}/{index}", question=wanted(low, high), reference=hidden)
+        return Task(id=f"{self.name}:{split}/{index}", question=range_goal(low, high), reference=hidden)
 
-    def _file(self, split: str) -> Path:
-        return data_file(self.data, split.replace("data", self.name), taskset=self.name)
-
-    def _rows(self, split: str) -> tuple[dict[str, Any], ...]:
-        return read_lines(self._file(split), FIELDS)
+    def _file(self, split: str) -> TaskFile:
+        return task_file(self.data, split.replace("data", self.name), taskset=self.name, required=WITH_META)
 
     def _from_row(self, split: str, index: int) -> Task:
-        row, where = self._rows(split)[index], f"{self._file(split)}, line {index + 1}"
-        meta = cast(dict[str, Any], row["meta"])
-        low, high = meta.get("low"), meta.get("high")
+        row = self._file(split)[index]
+        low, high, answer = row.meta.get("low"), row.meta.get("high"), str(row.fields["answer"])
         if type(low) is not int or type(high) is not int:
-            raise ConfigError(f"{where}: fields 'meta.low' and 'meta.high' are whole numbers")
-        if not re.fullmatch(r"\d{1,18}", row["answer"]) or not low <= int(row["answer"]) <= high:
-            raise ConfigError(f"{where}: field 'answer' is a whole number from {low} to {high}")
-        return self._task(split, index, low, int(row["answer"]), high)
+            raise ConfigError(f"{row.where}: fields 'meta.low' and 'meta.high' must be whole numbers")
+        if not re.fullmatch(r"\d{1,18}", answer) or not low <= int(answer) <= high:
+            raise ConfigError(f"{row.where}: field 'answer' must be a whole number from {low} to {high}")
+        return self._task(split, index, low, int(answer), high)
 
     def world(self, task: Task) -> Hidden:
         return Hidden(_hidden(task), guesses=self.guesses)
@@ -95,10 +89,10 @@ class NumberSearch:
         return Budget(tokens=1600 * halvings, nodes=48, depth=3, children=8, turns=halvings + 6, reserve=32)
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
-        """The root: the number has been guessed, by itself or by a clone, and it has answered.
+        """The root is right if it answered after it or a clone guessed the number.
 
-        A clone asked for `the number between a and b`, both included: where the number lies in between, it names the
-        number, and that had been guessed by the time it ended; where not, it says so.
+        A clone was asked for the number between a and b, both included. If the number is in that range, the clone is
+        right if it names it and the number was guessed before it ended; if not, the clone must answer that it is not.
         """
         if not isinstance(world, Hidden):
             raise AssertionError("a verdict needs the world the tree ran in")
@@ -112,24 +106,24 @@ class NumberSearch:
         if low <= world.number <= high:
             named = last_number(node.answer) == str(world.number) and not NOT_THERE.search(node.answer or "")
             return Verdict(score=float(found and named), how="exact")
-        said = bool(NOT_THERE.search(node.answer or ""))
-        return Verdict(score=float(said), how="exact", reason="the number is not in this range")
+        right = bool(NOT_THERE.search(node.answer or ""))
+        return Verdict(score=float(right), how="exact", reason="the number is not in this range")
 
     def size_of(self, task: Task) -> float | None:
-        """Numbers it may be."""
+        """The number of candidates in the range."""
         low, high = _range(task.question)
         return high - low + 1
 
     def sizes(self, split: str) -> tuple[float, float] | None:
         if split.startswith("data_"):
-            return observed_sizes(self, rows_of(self, split))
+            return observed_sizes(self, split_tasks(self, split))
         return (self.largest + 2, LONGER * self.largest + 1) if split == "long" else (3, self.largest + 1)
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Searcher:
         return Searcher(delegate=delegate, dice_seed=(task.id, seed))
 
     def self_check(self, task: Task) -> tuple[float, float]:
-        """A tree that guessed the number, and one that only says it."""
+        """The scores of a tree that guessed the number, and of one that only names it."""
         scores: list[float] = []
         for guess in (_hidden(task), _hidden(task) + 1):
             world = self.world(task)
@@ -142,7 +136,7 @@ class NumberSearch:
 
 
 class Hidden:
-    """A number to be guessed. It remembers which nodes ended after it had been."""
+    """A number to guess. It records which nodes ended after it was guessed."""
 
     def __init__(self, number: int, *, guesses: int | None = None) -> None:
         self.number = number
@@ -164,7 +158,7 @@ class Hidden:
         return "correct" if n == self.number else "too low" if n < self.number else "too high"
 
     def spawned(self, node: Node) -> None:
-        """Nothing to note when a node starts."""
+        """Spawned nodes are not recorded."""
 
     def ended(self, node: Node) -> None:
         if self.found:
@@ -175,14 +169,14 @@ def _hidden(task: Task) -> int:
     return cast(int, task.reference)
 
 
-def wanted(low: int, high: int) -> str:
+def range_goal(low: int, high: int) -> str:
     return f"Guess the correct number between {low} and {high}."
 
 
 def find_range(goal: str) -> tuple[int, int] | None:
-    """The one range a goal names, or None."""
-    found = RANGE.findall(goal)
-    return (int(found[0][0]), int(found[0][1])) if len(found) == 1 else None
+    """The only range in a goal; None if there is none, or more than one."""
+    ranges = RANGE.findall(goal)
+    return (int(ranges[0][0]), int(ranges[0][1])) if len(ranges) == 1 else None
 
 
 def _range(question: str) -> tuple[int, int]:
@@ -196,7 +190,7 @@ def _range(question: str) -> tuple[int, int]:
 
 
 class Searcher:
-    """Halves the range guess by guess, or parts it among clones that each search their own."""
+    """Halves the range guess by guess, or splits it among clones."""
 
     def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
         self.delegate = delegate
@@ -208,24 +202,24 @@ class Searcher:
             return _halve(low, high, view)
         parts = self._parts(low, high, view)
         if view.turn == 0:
-            goals = [f"{wanted(a, b)} Answer with it, or say that it is not between {a} and {b}." for a, b in parts]
+            goals = [f"{range_goal(a, b)} Answer with it, or say that it is not between {a} and {b}." for a, b in parts]
             return Move(asks=tuple(Ask(goal=goal) for goal in goals))
         found = [answer for answer in view.history[0] if not NOT_THERE.search(answer)]
         return Move(answer=found[0] if found else f"not between {low} and {high}")
 
     def _splits(self, low: int, high: int, view: View) -> bool:
-        """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
+        """Whether this node delegates: a root always, a clone at random."""
         if not self.delegate or view.depth >= 2 or high == low:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.2)
 
     def _parts(self, low: int, high: int, view: View) -> list[tuple[int, int]]:
-        """The range cut at random places."""
+        """The range, cut at random places."""
         dice = Dice("cut", *self.dice_seed, view.goal)
         most = min(4 if view.depth == 0 else 2, high - low + 1)
-        wanted_parts = dice.between(2, most)
+        num_parts = dice.between(2, most)
         edges: list[int] = []
-        while len(edges) < wanted_parts - 1:
+        while len(edges) < num_parts - 1:
             edge = dice.between(low + 1, high)
             if edge not in edges:
                 edges.append(edge)
@@ -234,7 +228,7 @@ class Searcher:
 
 
 def _halve(low: int, high: int, view: View) -> Move:
-    """The next guess after those so far, or the answer."""
+    """The next guess, or the answer."""
     part = f"between {low} and {high}"
     for (reply,) in view.history:
         middle = (low + high) // 2

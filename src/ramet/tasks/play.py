@@ -1,64 +1,46 @@
-"""Play a task: run the tree, then a verdict on every node."""
+"""Play a task: run its tree, then grade every node."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.budget import Budget
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.interfaces import Dialect, Engine, Taskset, World
-from ramet.tasks.judge import Judge
+from ramet.interfaces import NodeJudge, Taskset, World
 from ramet.tasks.oracle import script
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Node, Task, Tree, Verdict
 
 
-async def play(
-    taskset: Taskset,
-    task: Task,
-    *,
-    engine: Engine,
-    budget: Budget | None = None,
-    dialect: Dialect | str = "tools",
-    judge: Judge | None = None,
-    temperature: float = 1.0,
-    seed: int | None = None,
-    show_budget: bool = False,
-) -> Tree:
-    """Run one tree on a task and grade it."""
-    world = taskset.world(task)
-    run = TreeRun(
-        task,
-        engine=engine,
-        budget=budget or taskset.budget(task),
-        dialect=dialect,
-        world=world,
-        temperature=temperature,
-        seed=seed,
-        show_budget=show_budget,
-    )
-    tree = await run.run()
-    await grade(tree, taskset, world, judge=judge)
+async def play(taskset: Taskset, task: Task, options: TreeOptions) -> Tree:
+    """Run one tree on a task and grade it. Budget and world are the taskset's unless the options name their own."""
+    world = taskset.world(task) if options.world is None else options.world
+    options = replace(options, budget=options.budget or taskset.budget(task), world=world)
+    tree = await TreeRun(task, options).run()
+    await grade(tree, taskset, world, judge=options.judge)
     return tree
 
 
-async def grade(tree: Tree, taskset: Taskset, world: World, *, judge: Judge | None = None) -> None:
-    """A verdict for every node: exact where the taskset knows, else a judge's, else the root's, and each says which."""
+async def grade(tree: Tree, taskset: Taskset, world: World, *, judge: NodeJudge | None = None) -> None:
+    """Give every node a verdict: the taskset's exact one, else the judge's, else a copy of the root's."""
     for node in tree.nodes:
         node.verdict = taskset.verdict(tree.task, world, node)
         if node.verdict is None and judge is not None:
             node.verdict = await judge.verdict(node, tree)
         if node.verdict is None:
-            node.verdict = _from_root(tree, node, asked=judge is not None)
+            node.verdict = _from_root(tree, node, judged=judge is not None)
 
 
-def _from_root(tree: Tree, node: Node, *, asked: bool) -> Verdict:
+def _from_root(tree: Tree, node: Node, *, judged: bool) -> Verdict:
     root = tree.root.verdict
     if node.parent is None or root is None:
-        how = "the judge's replies could not be read" if asked else "its answers are checked by a judge: name one"
-        raise ConfigError(f"no verdict on {tree.task.id}: {how}")
-    why = "the judge gave no verdict" if asked else "nobody can tell for this goal"
-    return Verdict(score=root.score, how="root", reason=why)
+        reason = "the judge's replies could not be read" if judged else "this taskset needs a judge, and none is given"
+        raise ConfigError(f"no verdict on {tree.task.id}: {reason}")
+    reason = "the judge gave no verdict" if judged else "this goal has no exact check"
+    return Verdict(score=root.score, how="root", reason=reason)
 
 
 async def demonstrate(
@@ -72,11 +54,12 @@ async def demonstrate(
     renderer: TokenRenderer | None = None,
     show_budget: bool = False,
 ) -> Tree:
-    """The oracle's own tree, played by the real runtime within the budget the taskset declares, unless one is given.
+    """The oracle's tree, run by the real runtime within the taskset's budget or the given one.
 
-    With the `renderer` of a model, in that model's tokens.
+    With the `renderer` of a model, pieces are in that model's tokens.
     """
     budget = budget or taskset.budget(task)
-    oracle, alone = (taskset.oracle(task, delegate=wanted, seed=seed) for wanted in (delegate, False))
-    engine = ScriptedEngine(script(oracle, dialect, alone=alone, levels=budget.depth), renderer=renderer)
-    return await play(taskset, task, engine=engine, budget=budget, dialect=dialect, show_budget=show_budget)
+    oracle, solo = (taskset.oracle(task, delegate=choice, seed=seed) for choice in (delegate, False))
+    engine = ScriptedEngine(script(oracle, dialect, solo=solo, levels=budget.depth), renderer=renderer)
+    options = TreeOptions(engine=engine, budget=budget, dialect=dialect, show_budget=show_budget)
+    return await play(taskset, task, options)

@@ -1,19 +1,18 @@
-"""Tasksets, by name. A new one is one file and one line here.
+"""Tasksets by name. A new one is one file and one line here.
 
 Example:
-    load("craft", data="data").task("hard", 17)
+    load_taskset("craft").task("hard", 17)
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, cast
 
-from ramet.errors import ConfigError
-from ramet.interfaces import Sized, Taskset
+from ramet.errors import ConfigError, did_you_mean
+from ramet.interfaces import HasSizes, Taskset
 from ramet.types import Task
 
 TASKSETS: dict[str, str] = {
@@ -33,43 +32,43 @@ TASKSETS: dict[str, str] = {
 }
 
 
-def load(name: str, **options: Any) -> Taskset:
-    """A taskset with its options; an unknown name or option names the nearest."""
+def load_taskset(name: str, **options: Any) -> Taskset:
+    """The taskset of this name, with its options."""
     make = taskset_class(name)
-    known = [one for one in inspect.signature(make).parameters if one != "self"]
+    known = [option for option in inspect.signature(make).parameters if option != "self"]
     for option in options:
         if option not in known:
-            raise ConfigError(f"{name} has no option {option!r}: {_nearest(option, known)}")
+            raise ConfigError(f"{name} has no option {option!r}: {did_you_mean(option, known)}")
     try:
         return make(**options)
-    except (TypeError, AttributeError) as error:  # an option of the wrong kind
+    except (TypeError, AttributeError) as error:  # an option of the wrong type
         given = ", ".join(f"{key}={value!r}" for key, value in options.items())
         raise ConfigError(f"{name} cannot be made with {given}: {error}") from None
 
 
 def taskset_class(name: str) -> Any:
-    """The class behind a name."""
+    """The class of a taskset, by name."""
     if name not in TASKSETS:
-        raise ConfigError(f"unknown taskset {name!r}: {_nearest(name, list(TASKSETS))}")
+        raise ConfigError(f"unknown taskset {name!r}: {did_you_mean(name, TASKSETS)}")
     module, _, kind = TASKSETS[name].partition(":")
     return getattr(import_module(module), kind)
 
 
-def find(spec: str, options: Mapping[str, Any]) -> tuple[Taskset, Task]:
-    """The task that `craft:hard/17` means."""
+def find_task(spec: str, options: Mapping[str, Any]) -> tuple[Taskset, Task]:
+    """The taskset and the task that a text such as `craft:hard/17` names."""
     name, _, place = spec.partition(":")
     split, _, index = place.partition("/")
     if not split or not index.isdigit():
         raise ConfigError(f"{spec!r} is not a task: write NAME:SPLIT/INDEX, like craft:hard/17")
-    taskset = load(name, **options)
+    taskset = load_taskset(name, **options)
     return taskset, taskset.task(check_split(taskset, split), int(index))
 
 
-def spec_of(text: str) -> tuple[str, str]:
-    """Taskset and split.
+def parse_spec(text: str) -> tuple[str, str]:
+    """The names of a taskset and of its split.
 
     Example:
-        spec_of("craft:hard")  # ("craft", "hard")
+        parse_spec("craft:hard")  # ("craft", "hard")
     """
     name, _, split = text.partition(":")
     if not name or not split or "/" in split:
@@ -80,12 +79,12 @@ def spec_of(text: str) -> tuple[str, str]:
 def check_split(taskset: Taskset, split: str) -> str:
     """The split, if the taskset has it."""
     if split not in taskset.splits:
-        raise ConfigError(f"{taskset.name} has no split {split!r}: {_nearest(split, list(taskset.splits))}")
+        raise ConfigError(f"{taskset.name} has no split {split!r}: {did_you_mean(split, taskset.splits)}")
     return split
 
 
 def check_index(taskset: Taskset, split: str, index: int) -> int:
-    """The index, if the split goes that far."""
+    """The index, if the split has a task there."""
     size = taskset.size(check_split(taskset, split))
     if index < 0 or (size is not None and index >= size):
         there = f"tasks 0 to {size - 1}" if size else "no tasks"
@@ -93,29 +92,23 @@ def check_index(taskset: Taskset, split: str, index: int) -> int:
     return index
 
 
-def observed_sizes(taskset: Sized, tasks: Iterable[Task]) -> tuple[float, float] | None:
-    """The smallest and the largest size among tasks, for splits that come from a file."""
-    found = [size for task in tasks if (size := taskset.size_of(task)) is not None]
-    return (min(found), max(found)) if found else None
-
-
-def rows_of(taskset: Taskset, split: str) -> Iterator[Task]:
-    """Every task of a split that has an end."""
+def split_tasks(taskset: Taskset, split: str) -> Iterator[Task]:
+    """Every task of a finite split."""
     return (taskset.task(split, index) for index in range(taskset.size(split) or 0))
 
 
-def span(value: object, *, name: str, least: int = 1) -> tuple[int, int]:
-    """An option that is a range: `[3, 10]`, or one number for both ends."""
+def observed_sizes(taskset: HasSizes, tasks: Iterable[Task]) -> tuple[float, float] | None:
+    """The smallest and the largest size among tasks, for splits that come from a file."""
+    sizes = [size for task in tasks if (size := taskset.size_of(task)) is not None]
+    return (min(sizes), max(sizes)) if sizes else None
+
+
+def parse_range(value: object, *, name: str, least: int = 1) -> tuple[int, int]:
+    """The value of an option that is a range: `[3, 10]`, or one number for both ends."""
     ends = cast(list[object], list(value)) if isinstance(value, (list, tuple)) else [value, value]  # pyright: ignore[reportUnknownArgumentType]
     if len(ends) != 2 or not all(isinstance(end, int) for end in ends):
-        raise ConfigError(f"{name} is a whole number or a range [least, most]; got {value!r}")
+        raise ConfigError(f"{name} must be a whole number or a range [least, most]; got {value!r}")
     low, high = cast(tuple[int, int], tuple(ends))
     if not least <= low <= high:
-        raise ConfigError(f"{name} is a range from {least} up, least first; got {value!r}")
+        raise ConfigError(f"{name} must be a range from {least} up, the smaller first; got {value!r}")
     return low, high
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    listing = f"accepted are {', '.join(known)}" if known else "there are none"
-    return f"did you mean {near[0]}? ({listing})" if near else listing

@@ -1,6 +1,6 @@
-"""Questions over a corpus that is reached only by searching and reading, DeepDive in shape.
+"""Questions over a corpus that can only be searched and read, in the shape of DeepDive.
 
-No page is handed over: the root and its clones call `search` and `read`. The corpus is one big invented world, or all
+No pages are passed to clones: every node calls `search` and `read`. The corpus is one large invented world, or all
 paragraphs of a file of 2Wiki, MuSiQue or HotpotQA.
 """
 
@@ -16,9 +16,9 @@ from typing import Any
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import HostFunction, World
+from ramet.interfaces import Ask, Do, HostFunction, Move, View, World
 from ramet.tasks.dice import Dice
-from ramet.tasks.files import data_file, read_lines
+from ramet.tasks.files import TaskFile, read_lines, task_file
 from ramet.tasks.multihop.fiction import Fiction, invent
 from ramet.tasks.multihop.plans import Plan, Planner, planner, reference_of
 from ramet.tasks.multihop.taskset import (
@@ -30,17 +30,16 @@ from ramet.tasks.multihop.taskset import (
     grade,
     hops_of,
 )
-from ramet.tasks.oracle import Ask, Do, Move, View
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
 WORD = re.compile(r"\w+")
-FOUND = 5  # titles a search returns
+FOUND = 5  # most titles that a search returns
 HELP = "Find out what is known about {} that helps to answer: {}"
 
 
 class Search:
-    """Questions over a corpus. `hops` and `pages` are those of invented worlds; `long` has up to twice as many of both.
+    """Questions over a corpus. `hops` and `pages` are for invented worlds; `long` has up to twice as many of both.
 
     All tasks of a split share one corpus; train, eval and long each have their own.
     """
@@ -48,9 +47,9 @@ class Search:
     name = "search"
     about = "answer by searching and reading a corpus"
     splits: Mapping[str, str] = {
-        "train": "an invented world, questions without end",
-        "eval": "another world, and no question of train",
-        "long": "out of distribution: a larger world, more hops than any trained on, up to twice as many",
+        "train": "an invented world, unlimited questions",
+        "eval": "another world, no question of train",
+        "long": "out of distribution: a larger world, more hops than in training, up to twice as many",
         **{split: f"all paragraphs of {split}.jsonl.gz" for split in ROWS},
     }
 
@@ -63,36 +62,37 @@ class Search:
         metric: str = "em",
         seed: int = 0,
     ) -> None:
-        self.handed = Multihop(data=data, hops=hops, pages=pages, metric=metric, seed=seed)  # the same, pages in hand
+        # The same questions with pages as context: options, rows, verdicts and sizes are shared.
+        self.multihop = Multihop(data=data, hops=hops, pages=pages, metric=metric, seed=seed)
         self.data = data
-        self.hops = self.handed.hops
+        self.hops = self.multihop.hops
         self.pages = pages
         self.metric = metric
         self.seed = seed
 
     def size(self, split: str) -> int | None:
-        return len(read_lines(self._file(split), REQUIRED)) if split in ROWS else None
+        return len(self._file(split)) if split in ROWS else None
 
     def task(self, split: str, index: int) -> Task:
         check_index(self, split, index)
         name = f"{self.name}:{split}/{index}"
         if split in ROWS:
-            row = self.handed.task(split, index)
+            row = self.multihop.task(split, index)
             return Task(id=name, question=row.question, reference=row.reference)
         dice = Dice(self.name, self.seed, split, index)
         hops, compare = dice.between(*hops_of(split, self.hops)), dice.chance(COMPARES)
         fiction = self._corpus(split).fiction
-        found = fiction and compose(fiction, dice, split, hops=hops, compare=compare, tries=20_000)
-        if found is None:
+        composed = fiction and compose(fiction, dice, split, hops=hops, compare=compare, tries=20_000)
+        if composed is None:
             raise ConfigError(f"{self.pages} pages are too few for questions of {hops} hops")
-        return Task(id=name, question=found[0], reference=found[1])
+        return Task(id=name, question=composed[0], reference=composed[1])
 
-    def _file(self, split: str) -> Path:
-        return data_file(self.data, split, taskset=self.name)
+    def _file(self, split: str) -> TaskFile:
+        return task_file(self.data, split, taskset=self.name, required=REQUIRED)
 
     def _corpus(self, split: str) -> Corpus:
         if split in ROWS:
-            return row_corpus(self._file(split))
+            return row_corpus(self._file(split).path)
         return invented_corpus(self.seed, split, 2 * self.pages if split == "long" else self.pages)
 
     def _corpus_of(self, task: Task) -> Corpus:
@@ -119,14 +119,14 @@ class Search:
         return grade(task, node, self._corpus_of(task).fiction, metric=self.metric)
 
     def same(self, task: Task, one: str, other: str) -> bool:
-        return self.handed.same(task, one, other)
+        return self.multihop.same(task, one, other)
 
     def size_of(self, task: Task) -> float | None:
-        """Hops."""
-        return self.handed.size_of(task)
+        """The number of hops."""
+        return self.multihop.size_of(task)
 
     def sizes(self, split: str) -> tuple[float, float] | None:
-        return self.handed.sizes(split)
+        return self.multihop.sizes(split)
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Searcher:
         corpus = self._corpus_of(task)
@@ -134,14 +134,14 @@ class Search:
         return Searcher(plans, corpus, delegate=delegate, dice_seed=(task.id, seed))
 
     def self_check(self, task: Task) -> tuple[float, float]:
-        return self.handed.self_check(task)
+        return self.multihop.self_check(task)
 
 
 # The corpus.
 
 
 class Corpus:
-    """Pages by title, with an index over them; of an invented world also what is true in it."""
+    """Pages by title, with a search index; for an invented world also its facts."""
 
     def __init__(self, pages: Mapping[str, str], fiction: Fiction | None = None) -> None:
         self.pages = pages
@@ -151,23 +151,23 @@ class Corpus:
         self._index: Any = None
 
     def index(self) -> None:
-        """Build the index, once. A page's title counts twice."""
+        """Build the index once. The title of a page counts twice."""
         if self._index is None:
             self._index = _bm25().BM25(method="lucene")
             texts = [_words(f"{title} {title} {text}") for title, text in self.pages.items()]
             self._index.index(texts, show_progress=False)
 
     def best(self, query: str, number: int = FOUND) -> list[str]:
-        """Titles of the pages that fit best; equals in order of title."""
+        """Titles of the pages that match best; ties are sorted by title."""
         self.index()
         known = [word for word in _words(query) if word in self._index.vocab_dict]
         scores: list[float] = self._index.get_scores(known).tolist() if known else []
-        # Rounded: machines differ in the last digit.
+        # Rounded, because machines differ in the last digit.
         fitting = ((-round(score, 4), title) for score, title in zip(scores, self._titles, strict=False) if score > 0)
         return [title for _, title in nsmallest(number, fitting)]
 
     def find(self, title: str) -> str | None:
-        """The title as it is written, without regard to case and spaces."""
+        """The exact title of a page, ignoring case and spaces."""
         return title if title in self.pages else self._loose.get(_squeeze(title))
 
 
@@ -194,7 +194,7 @@ def invented_corpus(seed: int, split: str, pages: int) -> Corpus:
 
 @lru_cache(maxsize=8)
 def row_corpus(file: Path) -> Corpus:
-    """Every paragraph of a file, those of one title together, each once."""
+    """All paragraphs of a file, joined by title, without repeats."""
     texts: dict[str, dict[str, None]] = {}
     for row in read_lines(file, REQUIRED):
         for entry in row["context"]:
@@ -203,10 +203,10 @@ def row_corpus(file: Path) -> Corpus:
 
 
 class Library:
-    """A corpus as nodes see it."""
+    """A corpus as a world: nodes can search and read it."""
 
     def __init__(self, corpus: Corpus) -> None:
-        corpus.index()  # what is missing for it is said before a tree begins
+        corpus.index()  # a missing package is reported before a tree starts
         self.corpus = corpus
         self.context: Mapping[str, str] = {}
         self.functions: Mapping[str, HostFunction] = {"search": self.search, "read": self.read}
@@ -228,7 +228,7 @@ class Library:
 
 
 class Searcher:
-    """Searches and reads page by page, or has clones find out hop by hop."""
+    """Searches and reads page by page, or delegates hop by hop."""
 
     def __init__(self, plans: Planner, corpus: Corpus, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
         self.plans = plans
@@ -245,7 +245,7 @@ class Searcher:
         return Move(thought=plan.conclusion, answer=plan.answer)
 
     def _alone(self, plan: Plan, view: View) -> Move:
-        """Search for a page, then read it, until all are read."""
+        """Search for pages, then read them, until all are read."""
         number, reads = divmod(view.turn, 2)
         if number >= len(plan.reading):
             return Move(thought=plan.thought, answer=plan.answer)
@@ -255,7 +255,7 @@ class Searcher:
         return Move(does=tuple(Do(name="search", arguments={"query": self._query(title, view)}) for title in titles))
 
     def _query(self, title: str, view: View) -> str:
-        """The title, the question or both: the first of them, in some order, that finds the page."""
+        """The title, the question or both: the first, in random order, that finds the page."""
         words = Dice("query", *self.dice_seed, view.goal, title).shuffled([title, view.goal])
         tries = [*words, f"{title} {title} {view.goal}"]
         return next((query for query in tries if title in self.corpus.best(query)), title)

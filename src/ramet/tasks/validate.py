@@ -1,4 +1,4 @@
-"""Does a taskset keep its word? Right scores 1, wrong does not, and its oracle wins both ways in every dialect."""
+"""Validate a taskset: right answers score 1, wrong ones less, and its oracle solves tasks in every dialect."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ramet.agent.dialects import DIALECTS
 from ramet.interfaces import Taskset
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import check_index, check_split
-from ramet.types import Stop, Task, Tree
+from ramet.types import Stop, Task, Tree, is_right
 
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What was looked at, and every fault found."""
+    """What was checked, and every fault."""
 
     tasks: int = 0
     trees: int = 0
@@ -22,14 +22,14 @@ class Report:
 
 
 async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: int = 0) -> Report:
-    """Check the first tasks of a split."""
+    """Check the first tasks of a split, alone and delegating, in every dialect."""
     report = Report()
     size = taskset.size(check_split(taskset, split))
     for index in range(num_tasks if size is None else min(size, num_tasks)):
         task = taskset.task(split, check_index(taskset, split, index))
         report.tasks += 1
         right, wrong = taskset.self_check(task)
-        if right != 1.0 or not wrong < 1.0:
+        if not is_right(right) or is_right(wrong):
             report.faults.append(f"{task.id}: the right answer scores {right}, a wrong one {wrong}")
         for dialect in dialects_for(taskset, task):
             for delegate in (False, True):
@@ -37,29 +37,25 @@ async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: in
                 report.trees += 1
                 report.delegating += len(tree.nodes) > 1
                 how = f"{task.id} ({dialect}, {'delegating' if delegate else 'alone'})"
-                report.faults += [f"{how}: {fault}" for fault in faults_of(tree, delegate=delegate)]
+                report.faults += [f"{how}: {fault}" for fault in tree_faults(tree, delegate=delegate)]
     return report
 
 
 def dialects_for(taskset: Taskset, task: Task) -> list[str]:
-    """Those a task can be played in: terse has no functions."""
+    """The dialects a task can be played in: terse has no functions."""
     return [name for name in DIALECTS if name != "terse" or not taskset.world(task).functions]
 
 
-def faults_of(tree: Tree, *, delegate: bool) -> list[str]:
+def tree_faults(tree: Tree, *, delegate: bool) -> list[str]:
     """What is wrong with a demonstration."""
     faults = [
         f"node {node.index} scores {node.verdict and node.verdict.score}"
         for node in tree.nodes
-        if _failed(node.verdict and node.verdict.score)
+        if node.verdict is None or not node.verdict.is_right
     ]
     faults += [f"node {node.index} stopped by {node.stop}" for node in tree.nodes if node.stop is not Stop.ANSWERED]
     faults += [f"node {node.index} was refused a child" for node in tree.nodes for turn in node.turns if turn.refusals]
     faults += [f"node {node.index} had a fault" for node in tree.nodes for turn in node.turns if turn.faults]
     if not delegate and len(tree.nodes) > 1:
-        faults.append("alone, it delegated")
+        faults.append("it delegated when it was to work alone")
     return faults
-
-
-def _failed(score: float | None) -> bool:
-    return score is None or score < 1.0

@@ -1,1 +1,1 @@
-"""What people see in a terminal."""
+"""Terminal output: live views, tables, and what commands print."""

@@ -1,4 +1,4 @@
-"""The tree in the terminal while it grows."""
+"""A tree in the terminal: while it runs, and when it has ended."""
 
 from __future__ import annotations
 
@@ -23,16 +23,10 @@ def colour(node: Node) -> str:
 
 
 def table(tree: Tree, *, width: int, rows: int | None = None, now: float | None = None) -> Table:
-    """One line a node; when they are too many, the ones that ended first make room."""
-    shown = walk(tree)
-    hidden = 0
-    if rows is not None and len(shown) > rows:
-        busy = [row for row in shown if row[0].state is not State.ENDED or row[0].parent is None]
-        keep = {id(row[0]) for row in (busy[:rows] or shown[:rows])}
-        hidden = len(shown) - len(keep)
-        shown = [row for row in shown if id(row[0]) in keep]
+    """One line per node. If there are more than `rows`, ended nodes are hidden."""
+    shown, hidden = _fit(walk(tree), rows)
     facts = [_facts(tree, node, now) for node, _ in shown]
-    taken = sum(max(map(len, column)) + 2 for column in zip(*facts, strict=True))  # goals make room for the rest
+    taken = sum(max(map(len, column)) + 2 for column in zip(*facts, strict=True))  # the goals get the rest
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     for _ in range(2):
@@ -46,6 +40,15 @@ def table(tree: Tree, *, width: int, rows: int | None = None, now: float | None 
     return grid
 
 
+def _fit(nodes: list[tuple[Node, str]], rows: int | None) -> tuple[list[tuple[Node, str]], int]:
+    """At most `rows` of the nodes, the root and running ones first, and how many are hidden."""
+    if rows is None or len(nodes) <= rows:
+        return nodes, 0
+    running = [row for row in nodes if row[0].state is not State.ENDED or row[0].parent is None]
+    kept = {row[0].index for row in (running[:rows] or nodes[:rows])}
+    return [row for row in nodes if row[0].index in kept], len(nodes) - len(kept)
+
+
 def _facts(tree: Tree, node: Node, now: float | None) -> tuple[str, str, str]:
     """Tokens, seconds and state of a node."""
     ended = (tree.seconds if now is None else now) if node.ended_s is None else node.ended_s
@@ -57,8 +60,8 @@ def _facts(tree: Tree, node: Node, now: float | None) -> tuple[str, str, str]:
     )
 
 
-def left(run: TreeRun) -> str:
-    """What the tree may still spend."""
+def remaining(run: TreeRun) -> str:
+    """The unspent budget of a running tree."""
     used, budget = run.tree.usage, run.budget
     in_flight = sum(node.meter.tokens for node in run.tree.nodes)
     spent = used.tokens + used.lost_tokens + in_flight
@@ -70,12 +73,14 @@ def left(run: TreeRun) -> str:
     return "left: " + " · ".join(parts)
 
 
-async def watch(run: TreeRun, console: Console) -> None:
-    """Run the tree and show it meanwhile."""
+async def watch_tree(run: TreeRun, console: Console) -> None:
+    """Run the tree and redraw it until it ends."""
 
     def frame() -> Group:
         rows = max(3, console.size.height - 4)
-        return Group(table(run.tree, width=console.size.width, rows=rows, now=run.now()), Text(left(run), style="dim"))
+        return Group(
+            table(run.tree, width=console.size.width, rows=rows, now=run.now()), Text(remaining(run), style="dim")
+        )
 
     with Live(console=console, auto_refresh=False, transient=True) as screen:
 
@@ -93,14 +98,14 @@ async def watch(run: TreeRun, console: Console) -> None:
 
 
 def summary(tree: Tree, *, width: int) -> Group:
-    """The finished tree, its answer and its totals."""
+    """A finished tree, its answer and its totals."""
     answer = Text("no answer", style="red") if tree.answer is None else Text(tree.answer, style="bold")
-    notes = [Text(line, style="dim") for line in troubles(tree)]
+    notes = [Text(line, style="dim") for line in problems(tree)]
     return Group(table(tree, width=width), *notes, Text(), answer, Text(), Text(totals(tree), style="dim"))
 
 
-def troubles(tree: Tree, *, most: int = 5) -> list[str]:
-    """Why grants were refused and nodes failed."""
+def problems(tree: Tree, *, limit: int = 5) -> list[str]:
+    """Refused grants and failed nodes, each with its reason."""
     lines = [
         f"refused: {one_line(refusal.goal, 40)}: {refusal.reason}"
         for node in tree.nodes
@@ -108,5 +113,5 @@ def troubles(tree: Tree, *, most: int = 5) -> list[str]:
         for refusal in turn.refusals
     ]
     lines += [f"failed: {one_line(node.goal, 40)}: {node.error}" for node in tree.nodes if node.error]
-    hidden = len(lines) - most
-    return lines if hidden <= 0 else [*lines[:most], f"… and {hidden:,} more"]
+    hidden = len(lines) - limit
+    return lines if hidden <= 0 else [*lines[:limit], f"… and {hidden:,} more"]

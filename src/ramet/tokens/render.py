@@ -1,8 +1,8 @@
-"""From messages to what the engine sees, append-only.
+"""Render messages to tokens, append-only.
 
-A node's context grows by pieces: an opening (system prompt and goal), then in turn what it sampled and what came back.
-Nothing is ever rendered again, so what a node saw is exactly the concatenation of its pieces, and the ids that are
-trained on are the ids that were sampled. Templates that rewrite history (dropping old thoughts, say) cannot do so here.
+The text of a node grows by pieces: an opening (system prompt and goal), then alternately a sampled piece and a reply.
+Nothing is rendered twice, so what a node saw is exactly the concatenation of its pieces, and the ids that are trained
+on are the ids that were sampled. Templates that rewrite history (by dropping old thoughts, say) have no effect here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Protocol
 
 from ramet.types import Piece
 
-# A chat template wraps each message in a few control tokens; servers that hide them get this much room per message.
+# A chat template wraps each message in a few control tokens. Allowance per message where the server hides them.
 HIDDEN_TOKENS_PER_MESSAGE = 16
 
 
 class Tokenizer(Protocol):
-    """Text to ids and back. `control` text may hold special tokens; other text never becomes one."""
+    """Text to ids and back. Only `control` text may become special tokens."""
 
     def encode(self, text: str, *, control: bool) -> Sequence[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
@@ -27,11 +27,11 @@ class Tokenizer(Protocol):
 
 
 class Renderer(Protocol):
-    """Turns messages into pieces. One per engine."""
+    """Turns messages into pieces. Each engine has one."""
 
     @property
     def exact(self) -> bool:
-        """Whether pieces carry token ids, and sizes are therefore exact rather than upper bounds."""
+        """Whether pieces have token ids, so that sizes are exact and not upper bounds."""
         ...
 
     def open(self, system: str, user: str) -> Piece: ...
@@ -66,20 +66,20 @@ CHATML = ChatFormat(
 
 
 class TokenRenderer:
-    """Pieces as token ids, for engines that take ids."""
+    """Pieces with token ids, for engines that take ids."""
 
     exact = True
 
     def __init__(self, tokenizer: Tokenizer, chat: ChatFormat = CHATML) -> None:
         self.tokenizer = tokenizer
         self.chat = chat
-        # System prompts and closing words come again for every node.
+        # The same system prompts and chat markers occur in every node.
         self._encode = lru_cache(maxsize=512)(self._encode_once)
         self._shared = lru_cache(maxsize=64)(self._system)
 
     @cached_property
     def end_of_turn(self) -> int | None:
-        """The id with which the model ends its turn."""
+        """The token id that ends a turn of the model."""
         ids = self._encode_once(self.chat.after_assistant, True)
         return ids[0] if ids else None
 
@@ -91,7 +91,7 @@ class TokenRenderer:
     def reply(self, user: str, *, after: Piece) -> Piece:
         piece = self._piece([(self.chat.after_assistant, True), (user, False), (self.chat.before_assistant, True)])
         if after.token_ids and after.token_ids[-1] == self.end_of_turn:
-            # The model wrote the end-of-turn token itself: it is not given a second time.
+            # The model sampled the end-of-turn token itself: do not repeat it.
             return Piece(sampled=False, text=piece.text, token_ids=piece.token_ids[1:])
         return piece
 
@@ -99,13 +99,13 @@ class TokenRenderer:
         return len(piece.token_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """What was said: without the control token that ended it, of which models know more than one."""
+        """The text without the control token at its end. Models may end a turn with one of several."""
         if ids and self.tokenizer.is_control(ids[-1]):
             ids = ids[:-1]
         return self.tokenizer.decode(ids)
 
     def _system(self, system: str) -> Piece:
-        """What nodes of one kind have in common."""
+        """The opening up to the goal, shared by nodes with the same system prompt."""
         chat = self.chat
         between = ("\n\n", False) if chat.folds_system else (chat.before_user, True)
         return self._piece([(chat.before_system, True), (system, False), between])
@@ -116,15 +116,15 @@ class TokenRenderer:
     def _piece(self, parts: Sequence[tuple[str, bool]]) -> Piece:
         ids: list[int] = []
         for text, control in parts:
-            # Long texts are handed over once: not worth a place in the cache.
+            # Long texts are not cached: they rarely occur twice.
             ids += self._encode_once(text, control) if len(text) > 4000 else self._encode(text, control)
         return Piece(sampled=False, text="".join(text for text, _ in parts), token_ids=tuple(ids))
 
 
 class TextRenderer:
-    """Pieces as plain text, for servers that keep their tokenizer to themselves.
+    """Pieces of plain text, for servers whose tokenizer is not known.
 
-    Sizes are upper bounds (a token is at least one byte) until the server reports its own count.
+    Sizes are upper bounds (a token is at least one byte) until the server reports its count.
     """
 
     exact = False

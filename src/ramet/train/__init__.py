@@ -1,1 +1,26 @@
-"""Learning from trees: rows, trie packing, log-probs, losses. Nothing here sees text."""
+"""Training on trees: one loop for reward and demonstrations, over a `Backend` that holds the weights.
+
+    from ramet.train import TrainConfig, train
+    run = train(TrainConfig(model="smollm2", task="craft:train", steps=50), on_step=print)
+
+Names are loaded on first use. Outside `ramet.train.local` nothing imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ramet.train.loop import resume, train
+    from ramet.train.settings import TrainConfig, WarmConfig
+
+_HOMES = {"TrainConfig": "settings", "WarmConfig": "settings", "resume": "loop", "train": "loop"}
+
+__all__ = ["TrainConfig", "WarmConfig", "resume", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ramet.train' has no attribute {name!r}")
+    return getattr(import_module(f"ramet.train.{_HOMES[name]}"), name)

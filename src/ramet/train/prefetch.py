@@ -1,13 +1,13 @@
-"""Trees of the next steps, collected while this one is learnt from.
+"""Collect the trees of the next steps while the current one is learnt from.
 
-At most `ahead` steps are under way beside the one that is learnt. So a tree that is learnt from began at most that many
-versions of the weights ago, whoever is slow: what comes too early is not begun, and nothing has to be thrown away for
-being too old, which would favour short trees. Groups are never torn apart: a step is learnt from when it is whole.
+At most `ahead` steps are in flight beside the current one, so a tree began at most that many versions of the weights
+ago. Starting later is the only limit on age: nothing is discarded for being too old, which would favour short trees.
+Groups are never split: a step is learnt from when all of its trees are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -20,48 +20,40 @@ Collect = Callable[[int], Awaitable[list[Tree]]]  # the trees of a step
 
 
 @asynccontextmanager
-async def collecting(collect: Collect, steps: range, *, ahead: int) -> AsyncGenerator[Collect]:
-    """A `collect` that begins with the next steps too. It has to be asked for one step after the other."""
+async def prefetching(collect: Collect, steps: range, *, ahead: int) -> AsyncGenerator[Collect]:
+    """A `collect` that starts the next steps too. Call it for one step after the other."""
     if not ahead:
         yield collect
         return
-    begun = 0
+    started = 0
     done: dict[int, anyio.Event] = {}
-    found: dict[int, list[Tree]] = {}
+    collected: dict[int, list[Tree]] = {}
     failed: list[RametError] = []
 
-    async def one(step: int) -> None:
+    async def collect_one(step: int) -> None:
         try:
-            found[step] = await collect(step)
-        except RametError as error:  # told to whoever asks for this step, as itself
+            collected[step] = await collect(step)
+        except RametError as error:  # raised where this step is awaited, not inside an exception group
             failed.append(error)
         done[step].set()
 
-    async def ask(step: int) -> list[Tree]:
-        nonlocal begun
-        for number in range(steps.start + begun, min(step + ahead + 1, steps.stop)):
+    async def collect_next(step: int) -> list[Tree]:
+        nonlocal started
+        for number in range(steps.start + started, min(step + ahead + 1, steps.stop)):
             done[number] = anyio.Event()
-            group.start_soon(partial(one, number))
-            begun += 1
+            group.start_soon(partial(collect_one, number))
+            started += 1
         await done[step].wait()
-        if step not in found:
+        if step not in collected:
             raise failed[0]
-        return found.pop(step)
+        return collected.pop(step)
 
     caught: RametError | None = None
     async with anyio.create_task_group() as group:
         try:
-            yield ask
-        except RametError as error:  # not inside a group of others
+            yield collect_next
+        except RametError as error:  # raised below, not inside an exception group
             caught = error
         group.cancel_scope.cancel()
     if caught is not None:
         raise caught
-
-
-def ages(trees: Sequence[Tree], version: int) -> list[int]:
-    """How many versions of the weights ago the oldest token of each tree was sampled."""
-    versions = [
-        [piece.policy_version or 0 for node in tree.nodes for piece in node.pieces if piece.sampled] for tree in trees
-    ]
-    return [version - min(one, default=version) for one in versions]

@@ -1,7 +1,7 @@
-"""From trees to rows: what the learner reads.
+"""From trees to rows: what a backend learns from.
 
 A row is one token sequence as the engine saw it, with everything a loss term needs recorded when it was sampled. Every
-sampled token is in exactly one row, so it owns exactly one loss term, however many branches grew from it.
+sampled token is in exactly one row, so it has exactly one loss term, however many branches grew from it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import compress
 
 from ramet.errors import TrainError
-from ramet.types import Node, Piece, Tree
+from ramet.types import Node, Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One node's tokens, which of them it sampled, and what they earned.
+    """One node's tokens, which of them it sampled, and their credit.
 
     Example:
         Row(token_ids=(5, 6, 7), mask=(False, True, True), logprobs=(0.0, -0.7, -0.1), advantage=0.5, tree_id="t1")
@@ -25,12 +25,12 @@ class Row:
 
     token_ids: tuple[int, ...]
     mask: tuple[bool, ...]  # True where the token was sampled and is trained
-    logprobs: tuple[float, ...] | None  # of the policy that sampled, 0 where the mask is False; None: never recorded
+    logprobs: tuple[float, ...] | None  # of the policy that sampled; 0 where the mask is False; None: not recorded
     advantage: float
     weight: float = 1.0
     tree_id: str
     node: int = 0
-    group: str = ""  # trees of one task; data, never a position
+    group: str = ""  # trees of one task
     versions: tuple[int, ...] = ()  # policy versions that sampled it, ascending
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Row:
         if len(sizes) > 1:
             raise TrainError(f"{self.name}: token ids, mask and log-probs differ in length: {sorted(sizes)}")
         if self.mask[:1] == (True,):
-            raise TrainError(f"{self.name}: its first token cannot be trained: nothing comes before it")
+            raise TrainError(f"{self.name}: its first token cannot be trained: nothing precedes it")
         numbers = (self.advantage, self.weight, *(self.logprobs or ()))
         if not all(map(math.isfinite, numbers)):
             raise TrainError(f"{self.name}: advantage, weight and log-probs must be finite numbers")
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def trained(self) -> list[int]:
-        """Where the trained tokens are."""
+        """Positions of the trained tokens."""
         return list(compress(range(len(self.mask)), self.mask))
 
     @property
@@ -65,21 +65,17 @@ class Row:
         return self.token_ids[: len(self.mask) - 1 - self.mask[::-1].index(True)]
 
 
-def rows_of(tree: Tree, credits: Mapping[int, tuple[float, float]], *, group: str | None = None) -> list[Row]:
+def tree_rows(tree: Tree, credits: Mapping[int, tuple[float, float]], *, group: str | None = None) -> list[Row]:
     """One row per node that sampled anything; `credits` gives each node's advantage and weight by its index.
 
-    Trees of one `group` (the task, if not said otherwise) were played for the same baseline.
+    `group` is the task unless given.
     """
     group = tree.task.id if group is None else group
-    nodes = [node for node in tree.nodes if any(piece.sampled and _said(piece) for piece in node.pieces)]
+    nodes = [node for node in tree.nodes if node.has_sampled]
     missing = [node.index for node in nodes if node.index not in credits]
     if missing:
         raise TrainError(f"tree {tree.id!r}: nodes {missing} sampled tokens but got no credit")
     return [_row(tree, node, *credits[node.index], group=group) for node in nodes]
-
-
-def _said(piece: Piece) -> bool:
-    return bool(piece.token_ids or piece.text)
 
 
 def _row(tree: Tree, node: Node, advantage: float, weight: float, *, group: str) -> Row:

@@ -1,44 +1,47 @@
-"""What a training run is asked to do: the knobs of `ramet train` and `ramet warmstart`."""
+"""The settings of `ramet train` and `ramet warmstart`. Reading them loads no torch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from ramet.budget import Budget
 from ramet.config import build
 from ramet.errors import ConfigError
-from ramet.tasks.registry import spec_of
-from ramet.train.local.losses import Loss
+from ramet.models.folders import BUILTIN_MODELS
+from ramet.store.checkpoints import latest
+from ramet.tasks.registry import parse_spec
+from ramet.train.loss import Loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerConfig:
-    """How the model is held: the engine that samples and the learner share one module."""
+    """How the model is loaded; engine and learner share it."""
 
-    device: str | None = None  # cpu, cuda, cuda:1; a GPU if there is one
+    device: str | None = None  # cpu, cuda, cuda:1; default: a GPU if there is one
     dtype: Literal["bfloat16", "float16", "float32"] | None = None  # bfloat16 on a GPU, else float32
-    max_batch: int | None = None  # requests computed together
-    cache_tokens: int | None = None  # tokens whose keys and values are kept
-    window: int | None = None  # longest text in tokens; what the model was made for unless said
+    max_batch: int | None = None  # requests per engine step
+    cache_tokens: int | None = None  # size of the key-value cache, in tokens
+    window: int | None = None  # longest text in tokens; default: what the model supports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConfig:
-    """How gradients become weights: AdamW, a rate that may rise at first and fall later."""
+    """The optimiser: AdamW, with a learning rate that may warm up and decay."""
 
     learning_rate: float = 1e-5
-    warmup_steps: int = 0  # steps in which the rate rises from nothing
-    schedule: Literal["constant", "linear", "cosine"] = "constant"  # after that, down to zero at the last step
+    warmup_steps: int = 0  # steps over which the learning rate rises from 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # after warm-up; decays to 0 at the last step
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
-    max_grad_norm: float = 1.0  # longest gradient; longer ones are shortened to it
-    micro_batch_tokens: int = 16_384  # packed tokens the model reads at once
-    packed: bool | None = None  # None: where the model allows it
-    gradient_checkpointing: bool = False  # less memory, a third more work
-    lora_rank: int = 0  # rank of small matrices that are trained instead of the model's own; 0: its own
+    max_grad_norm: float = 1.0  # gradients are clipped to this norm
+    micro_batch_tokens: int = 16_384  # packed tokens per micro-batch
+    packed: bool | None = None  # None: if the model supports it
+    gradient_checkpointing: bool = False  # recompute layers in the backward pass: less memory, a third more compute
+    lora_rank: int = 0  # rank of LoRA adapters; 0: train all weights
     lora_alpha: float = 32.0
 
     def __post_init__(self) -> None:
@@ -50,7 +53,7 @@ class UpdateConfig:
             raise ConfigError(f"update.betas are two numbers from 0 to below 1; got {self.betas!r}")
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The rate of one step of many, counted from 0. It depends on nothing else, so a resumed run finds it again.
+        """The learning rate of a step, counted from 0. It depends on nothing else, so a resumed run has the same.
 
         Example:
             UpdateConfig(learning_rate=0.1, warmup_steps=2, schedule="linear").rate_at(0, 12)  # 0.05
@@ -70,10 +73,10 @@ class UpdateConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
-    """Tasks that are only played, now and then."""
+    """Evaluation during training: tasks that are played but not learnt from."""
 
     every: int = 0  # steps; 0: never
-    task: str = ""  # NAME:SPLIT; empty: the trained taskset's split `eval`
+    task: str = ""  # NAME:SPLIT; default: split `eval` of the trained taskset
     num_tasks: int = 64
     temperature: float = 1.0
 
@@ -85,9 +88,9 @@ class EvalConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """One run: collect groups of trees, credit every node, update, again."""
+    """One training run: collect groups of trees, credit every node, update, repeat."""
 
-    name: str = "train"  # of the run directory
+    name: str = "train"  # name of the run directory
     model: str = "smollm2"  # or a Hugging Face folder
     task: str = "arithmetic:train"  # NAME:SPLIT
     taskset: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the taskset
@@ -95,24 +98,30 @@ class TrainConfig:
     steps: int = 100
     tasks_per_step: int = 8
     group_size: int = 8  # trees per task
-    overlap: int = 0  # steps collected while an earlier one is learnt: their weights may be so much older
+    overlap: int = (
+        0  # steps collected ahead while an earlier one is learnt from: how many versions old their weights may be
+    )
     seed: int = 0
     temperature: float = 1.0
-    budget: dict[str, Any] = field(default_factory=dict[str, Any])  # laid over the task's own; [least, most]: drawn
-    budget_per: Literal["tree", "task"] = "tree"  # whether trees of one task draw apart or alike
-    show_budget: bool = False  # the model is told what it has left
-    rule: str = "rao"  # of credit
-    credit: dict[str, Any] = field(default_factory=dict[str, Any])  # knobs of the rule
+    budget: dict[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  # limits laid over the task's own; [least, most]: drawn at random
+    budget_per: Literal["tree", "task"] = "tree"  # whether limits are drawn per tree or per task
+    show_budget: bool = False  # messages say what the node may still spend
+    rule: str = "rao"  # credit rule
+    credit: dict[str, Any] = field(default_factory=dict[str, Any])  # settings of the credit rule
     loss: Loss = field(default_factory=Loss)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
-    warm: dict[str, Any] = field(default_factory=dict[str, Any])  # a supervised start before it; see `warm_of`
-    track: tuple[str, ...] = ()  # who else gets the numbers: tensorboard, wandb, trackio
-    max_logprob_gap: float = 0.1  # stop when sampler and learner differ by more than this in log-prob, on average
-    save_every: int = 10  # steps
-    keep_checkpoints: int = 2  # checkpoints
-    minutes: float | None = None  # stop after so long, saved; None: when all steps are done
+    warm: dict[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  # supervised start: a table of `WarmConfig` settings; needs `steps`
+    track: tuple[str, ...] = ()  # also report metrics to: tensorboard, wandb, trackio
+    max_logprob_gap: float = 0.1  # stop if log-probs of sampler and learner differ by more on average
+    save_every: int = 10  # steps between checkpoints
+    keep_checkpoints: int = 2
+    minutes: float | None = None  # stop after this time, saved
 
     def __post_init__(self) -> None:
         for name in ("steps", "tasks_per_step", "group_size", "save_every", "keep_checkpoints"):
@@ -123,24 +132,26 @@ class TrainConfig:
         _check("max_logprob_gap", self.max_logprob_gap, least=0, included=False)
         _check("overlap", self.overlap, least=0)
         if self.overlap and self.loss.kind == "plain" and self.loss.ceiling is None:
-            raise ConfigError("overlap: trees of older weights need importance weights: cispo, ppo, or a loss.ceiling")
-        spec_of(self.task)
+            raise ConfigError(
+                "overlap needs importance weights for trees of older weights: loss.kind cispo or ppo, or a loss.ceiling"
+            )
+        parse_spec(self.task)
         if self.eval.task:
-            spec_of(self.eval.task)
-        bounds_of(self.budget)
-        warm_of(self)
+            parse_spec(self.eval.task)
+        parse_bounds(self.budget)
+        warm_config(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmConfig:
-    """A supervised start: show the model how an oracle, or another model, does it."""
+    """A supervised start: learn from demonstrations of an oracle or another model."""
 
     name: str = "warmstart"
     model: str = "smollm2"
     task: str = "arithmetic:train"  # NAME:SPLIT, demonstrated by its oracle
     taskset: dict[str, Any] = field(default_factory=dict[str, Any])
-    run: str = ""  # a run directory whose trees are shown instead
-    least: float = 1.0  # score of a root from which its tree is worth showing
+    run: str = ""  # learn from the trees of this run directory instead
+    least: float = 1.0  # lowest root score of a tree to learn from
     dialect: str = "tools"
     delegate: float = 0.5  # share of demonstrations that delegate
     steps: int = 100
@@ -161,22 +172,28 @@ class WarmConfig:
         if not 0 <= self.delegate <= 1:
             raise ConfigError(f"delegate is a share from 0 to 1; got {self.delegate!r}")
         if self.loss.kind != "plain" or self.loss.ceiling is not None:
-            raise ConfigError("a warm start has no ratios: loss.kind is plain, and loss.ceiling is not for it")
-        spec_of(self.task)
-        bounds_of(self.budget)
+            raise ConfigError("a supervised start has no ratios: loss.kind is plain and loss.ceiling cannot be set")
+        parse_spec(self.task)
+        parse_bounds(self.budget)
 
 
-SHARED = ("task", "taskset", "dialect", "budget", "show_budget")  # what a supervised start may say otherwise
-SAME = ("name", "model", "seed", "sampler", "track")  # what it may not
+SHARED = (
+    "task",
+    "taskset",
+    "dialect",
+    "budget",
+    "show_budget",
+)  # settings of the run that its supervised start may override
+SAME = ("name", "model", "seed", "sampler", "track")  # settings that both share
 
 
-def warm_of(config: TrainConfig) -> WarmConfig | None:
-    """The supervised start of a run: its table `warm`, laid over what the run itself says; None without steps."""
+def warm_config(config: TrainConfig) -> WarmConfig | None:
+    """The supervised start of a run: its table `warm` laid over the run's own settings; None without steps."""
     steps, taken = config.warm.get("steps"), [name for name in SAME if name in config.warm]
     if config.warm and steps is None:
-        raise ConfigError("warm.steps is missing: how many steps the supervised start has; 0 leaves it out")
+        raise ConfigError("warm.steps is missing: the number of steps of the supervised start, or 0 for none")
     if taken:
-        raise ConfigError(f"warm.{taken[0]} cannot be set: a run has one {taken[0]} for both parts")
+        raise ConfigError(f"warm.{taken[0]} cannot be set: a run has one {taken[0]} for its supervised start and RL")
     if not steps:
         return None
     shared = {name: getattr(config, name) for name in SHARED}
@@ -184,14 +201,14 @@ def warm_of(config: TrainConfig) -> WarmConfig | None:
     return replace(warm, name="warm", model=config.model, seed=config.seed, sampler=config.sampler)
 
 
-Bounds = Mapping[str, tuple[Any, Any]]  # of limits, least and most
+Bounds = Mapping[str, tuple[Any, Any]]  # least and most of each limit
 
 
-def bounds_of(budget: Mapping[str, Any]) -> Bounds:
-    """Least and most of every limit that is set, each a limit that makes sense.
+def parse_bounds(budget: Mapping[str, Any]) -> Bounds:
+    """Least and most of every limit that is set, checked.
 
     Example:
-        bounds_of({"tokens": [200, 900], "depth": 1})  # {"tokens": (200, 900), "depth": (1, 1)}
+        parse_bounds({"tokens": [200, 900], "depth": 1})  # {"tokens": (200, 900), "depth": (1, 1)}
     """
     bounds: dict[str, tuple[Any, Any]] = {}
     for name, value in budget.items():
@@ -204,6 +221,12 @@ def bounds_of(budget: Mapping[str, Any]) -> Bounds:
             build(Budget, {name: end}, inside="budget.")
         bounds[name] = (ends[0], ends[1])
     return bounds
+
+
+def resolve_model_path(model: str) -> str:
+    """A model folder as an absolute path, so that a run can be resumed elsewhere; of a run, its newest checkpoint."""
+    folder = Path(model)
+    return str((latest(folder) or folder).resolve()) if folder.is_dir() and model not in BUILTIN_MODELS else model
 
 
 def _check(name: str, value: float, *, least: float, included: bool = True) -> None:

@@ -1,133 +1,67 @@
-"""One update: trees in, new weights and numbers out."""
-
-# pyright: standard
+"""One update: rows in, new weights and numbers out. Whatever is wrong is reported before anything has changed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ramet.credit import Credits, Rule, group_trees
-from ramet.engine.local import LocalEngine
+from ramet.credit import group_trees
 from ramet.errors import TrainError
-from ramet.train.local.gradients import Elsewhere, Stats, backward
-from ramet.train.local.learner import Learner, forget, shorten, step
-from ramet.train.local.losses import Loss
-from ramet.train.rows import Row, rows_of
-from ramet.types import Node, Tree
+from ramet.interfaces import Backend, Rule
+from ramet.train.loss import Loss
+from ramet.train.metrics import Stats, credit_metrics
+from ramet.train.rows import Row, tree_rows
+from ramet.types import Tree
 
-WON = 1.0  # a score from which a node has succeeded
+NO_SIGNAL = "no signal: all trees of each group earned the same"
 
 
-def learn(
-    trees: Sequence[Tree],
-    *,
-    rule: Rule,
-    learner: Learner,
-    engine: LocalEngine,
-    loss: Loss,
-    rate: float,
-    tokens: int,
-    temperature: float,
-    gap: float,
-    reference: Elsewhere | None = None,
-) -> dict[str, Any]:
-    """Credit every node, learn from it, publish the weights. What is wrong is told before anything has changed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What a step learns from its trees: rows, none if there is nothing to learn, and metrics to log beside them."""
 
-    A batch in which no node has an advantage leaves the weights as they are, and says so in `note`.
-    """
+    rows: Sequence[Row]
+    metrics: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def credited_rows(trees: Sequence[Tree], rule: Rule) -> Lesson:
+    """Credit every node. A batch in which no node has an advantage has no rows, and a `note` that says why."""
     credits = rule.credit(group_trees(trees))
-    facts = facts_of(trees) | _credit_facts(credits)
+    metrics = credit_metrics(credits)
     if credits.summary.without_signal:
-        with engine.updating():
-            learner.done += 1
-        return facts | {"note": "no signal: all trees of each group earned the same"}
-    rows = [row for tree in trees for row in rows_of(tree, credits.of(tree))]
-    stats = differentiate(
-        learner,
-        rows,
-        loss=loss,
-        tokens=tokens,
-        temperature=temperature,
-        engine=engine,
-        reference=reference,
-        entropy=True,
-    )
-    check_gap(learner, stats, gap)
-    norm = shorten(learner)
-    with engine.updating():
-        step(learner, rate=rate)
-    return facts | {"norm": norm, "rate": rate} | asdict(stats)
+        return Lesson(rows=(), metrics=metrics | {"note": NO_SIGNAL})
+    return Lesson(rows=[row for tree in trees for row in tree_rows(tree, credits.of(tree))], metrics=metrics)
 
 
-def differentiate(
-    learner: Learner,
+async def update(
+    backend: Backend,
     rows: Sequence[Row],
     *,
     loss: Loss,
-    tokens: int,
+    learning_rate: float,
     temperature: float = 1.0,
-    engine: LocalEngine | None = None,
-    reference: Elsewhere | None = None,
-    entropy: bool = False,
-) -> Stats:
-    """The gradient of one step, and the numbers beside it. A loss that is not finite is refused."""
-    stats = backward(
-        learner.policy,
-        rows,
-        loss=loss,
-        tokens=tokens,
-        temperature=temperature,
-        version=None if engine is None else engine.policy_version,
-        entropy=entropy,
-        reference=reference,
-    )
+    max_logprob_gap: float | None = None,
+) -> dict[str, Any]:
+    """One optimiser step; returns its metrics. The new weights still have to be published."""
+    stats = await backend.forward_backward(rows, loss=loss, temperature=temperature)
+    problem = _problem(stats, max_logprob_gap)
+    if problem is not None:
+        await backend.discard()
+        raise TrainError(f"{problem}. Nothing was changed")
+    norm = await backend.optim_step(learning_rate=learning_rate)
+    return {"grad_norm": norm, "learning_rate": learning_rate} | asdict(stats)
+
+
+def _problem(stats: Stats, max_logprob_gap: float | None) -> str | None:
+    """Why this gradient must not be applied."""
     if not math.isfinite(stats.loss):
-        forget(learner)
-        raise TrainError(f"the loss is {stats.loss}: nothing was changed")
-    return stats
-
-
-def check_gap(learner: Learner, stats: Stats, most: float) -> None:
-    """Sampler and learner run the same weights: where they disagree, ratios are wrong and learning goes astray."""
-    if stats.gap is not None and stats.gap > most:
-        forget(learner)
-        raise TrainError(
-            f"sampler and learner disagree: their log-probs differ by {stats.gap:.4g} on average "
-            f"(at most {stats.gap_max:.4g}), where gap allows {most:g}. Nothing was changed"
+        return f"the loss is {stats.loss}"
+    gap = stats.logprob_gap
+    if gap is not None and max_logprob_gap is not None and gap > max_logprob_gap:
+        return (
+            f"sampler and learner disagree: their log-probs differ by {gap:.4g} on average "
+            f"(at most {stats.logprob_gap_max:.4g}), where max_logprob_gap allows {max_logprob_gap:g}"
         )
-
-
-def facts_of(trees: Sequence[Tree]) -> dict[str, Any]:
-    """What the trees were like. Nodes that nobody gave a verdict on count neither for nor against anybody."""
-    nodes = [node for tree in trees for node in tree.nodes]
-    roots = [tree.root for tree in trees]
-    return {
-        "trees": len(trees),
-        "score": _mean([node.verdict.score for node in roots if node.verdict is not None]),
-        "success": _success(roots),
-        "success_by_depth": [
-            _success([node for node in nodes if node.depth == depth])
-            for depth in range(max(node.depth for node in nodes) + 1)
-        ],
-        "delegated": _mean([len(tree.nodes) > 1 for tree in trees]),
-        "nodes": _mean([len(tree.nodes) for tree in trees]),
-        "tokens": _mean([tree.usage.tokens for tree in trees]),
-        "critical_path_tokens": _mean([tree.usage.critical_path_tokens for tree in trees]),
-        "answered": _mean([tree.answer is not None for tree in trees]),
-    }
-
-
-def _success(nodes: Sequence[Node]) -> float | None:
-    return _mean([node.verdict.score >= WON for node in nodes if node.verdict is not None])
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
-def _credit_facts(credits: Credits) -> dict[str, Any]:
-    summary = credits.summary
-    return {"reward": summary.reward, "groups": summary.groups, "flat": len(summary.flat)}
+    return None

@@ -1,9 +1,9 @@
-"""Numbers of a run for TensorBoard, Weights & Biases or trackio, beside what the run directory always has.
+"""Metrics of a run for TensorBoard, Weights & Biases or trackio, beside what the run directory always has.
 
-Whoever wants them elsewhere passes a `Tracker` of their own to `tracking`, or a function as `tell` to `train`.
+For anything else pass a function as `on_step` to `train`.
 """
 
-# None of the three is known to the type checker: they are optional.
+# All three are optional, so the type checker may not find them.
 # pyright: standard, reportMissingImports=false
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, did_you_mean
 
-Tell = Callable[[dict[str, Any]], None]
-# What a tracker may fail with: a full disk, a server that went away, a value it does not like.
+OnStep = Callable[[dict[str, Any]], None]
+# Failures of a tracker: a full disk, a server that does not respond, a value it does not accept.
 FAULTS = (ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 PROJECT = "ramet"
 
 
 class Tracker(Protocol):
-    """Takes the numbers of a step; `part` says of what: train, or warm for a supervised start."""
+    """Receives the metrics of a step. `part` is train, or warm for a supervised start."""
 
     def log(self, step: int, record: Mapping[str, float], *, part: str) -> None: ...
     def close(self) -> None: ...
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """What of a step's record is a number; a list becomes one number per place.
+    """The numbers in a step's record; a list becomes one number per position.
 
     Example:
-        scalars({"loss": 0.5, "success_by_depth": [1.0, None, 0.5], "note": "slow", "gap": None})
+        scalars({"loss": 0.5, "success_by_depth": [1.0, None, 0.5], "note": "slow", "logprob_gap": None})
         # {"loss": 0.5, "success_by_depth/0": 1.0, "success_by_depth/2": 0.5}
     """
     found: dict[str, float] = {}
@@ -47,11 +47,11 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def tracking(trackers: Sequence[Tracker], tell: Tell) -> Iterator[Tell]:
-    """A `tell` that lets trackers know too. One that fails is warned about once, and not asked again."""
+def tracking(trackers: Sequence[Tracker], on_step: OnStep) -> Iterator[OnStep]:
+    """An `on_step` that also reports to trackers. A tracker that fails causes one warning and gets nothing more."""
     working = list(trackers)
 
-    def told(record: dict[str, Any]) -> None:
+    def report(record: dict[str, Any]) -> None:
         numbers = scalars(record)
         step = int(numbers.pop("step"))
         for tracker in list(working):
@@ -60,10 +60,10 @@ def tracking(trackers: Sequence[Tracker], tell: Tell) -> Iterator[Tell]:
             except FAULTS as error:
                 working.remove(tracker)
                 _warn(tracker, error)
-        tell(record)
+        on_step(record)
 
     try:
-        yield told
+        yield report
     finally:
         for tracker in working:
             try:
@@ -73,8 +73,9 @@ def tracking(trackers: Sequence[Tracker], tell: Tell) -> Iterator[Tell]:
 
 
 def _warn(tracker: Tracker, error: Exception) -> None:
-    said = " ".join(str(error).split()) or type(error).__name__
-    message = f"{type(tracker).__name__} failed and gets nothing more: {said}. The run goes on; its directory has all"
+    reason = " ".join(str(error).split()) or type(error).__name__
+    name = type(tracker).__name__
+    message = f"{name} failed and is ignored from now on: {reason}. The run directory has all metrics"
     warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
@@ -107,7 +108,7 @@ class Wandb:
             self.run = wandb.init(project=PROJECT, name=run.name, dir=str(run), config=dict(settings))
         except self.fault as error:
             raise ConfigError(f"track: wandb: {' '.join(str(error).split())}") from None
-        for part in ("train", "warm"):  # each counts its own steps
+        for part in ("train", "warm"):  # each has its own step counter
             self.run.define_metric(f"{part}/*", step_metric=f"{part}/step")
 
     def log(self, step: int, record: Mapping[str, float], *, part: str) -> None:
@@ -124,7 +125,7 @@ class Trackio:
     """A run of the project `ramet` on this machine: `trackio show --project ramet`."""
 
     def __init__(self, run: Path, settings: Mapping[str, Any]) -> None:
-        with contextlib.redirect_stdout(sys.stderr):  # standard output may be for machines
+        with contextlib.redirect_stdout(sys.stderr):  # standard output may be JSON
             import trackio
 
             self.trackio = trackio
@@ -148,10 +149,10 @@ TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Say what is not known or not installed, before anything is loaded."""
+    """Report unknown or missing packages before anything is loaded."""
     for name in names:
         if name not in TRACKERS:
-            raise ConfigError(f"track: {name!r} is none of {', '.join(TRACKERS)}")
+            raise ConfigError(f"track: unknown tracker {name!r}: {did_you_mean(name, TRACKERS)}")
         if find_spec(name) is None:
             raise ConfigError(f"track: {name} is not installed: pip install 'ramet[{name}]'")
 

@@ -1,17 +1,14 @@
-"""A supervised start: demonstrations become rows like any others, and every token of them is worth learning.
+"""A supervised start: demonstrations become rows like any others, with a loss on every token the demonstrator wrote.
 
 Demonstrations come from a taskset's oracle, played by the real runtime in the model's own tokens, or from the trees of
-a run directory: as they are where they were sampled in those tokens, else said again in them.
+a run directory: used as they are where they were sampled in those tokens, else rendered again.
 """
-
-# pyright: standard
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,93 +18,122 @@ import anyio.lowlevel
 from ramet.agent.dialects import make_dialect
 from ramet.config import load
 from ramet.errors import TrainError
-from ramet.interfaces import Taskset
+from ramet.interfaces import Backend, Taskset
 from ramet.store import RunDir, read_trees
+from ramet.tasks.dice import seed_of
 from ramet.tasks.play import demonstrate
-from ramet.tasks.registry import check_split, spec_of
-from ramet.tasks.registry import load as load_taskset
+from ramet.tasks.registry import check_split, load_taskset, parse_spec
 from ramet.tokens.render import TokenRenderer
-from ramet.train.collect import drawn_budget, seed_of
-from ramet.train.local.backend import Held, Started, Tell, found_again, hold, kept, quiet, settled, tracked
-from ramet.train.local.checkpoint import latest, save
-from ramet.train.local.learner import shorten, step
-from ramet.train.replay import replay, speaks
-from ramet.train.rows import Row, rows_of
-from ramet.train.settings import WarmConfig, bounds_of
-from ramet.train.step import differentiate, facts_of
-from ramet.train.track import check_trackers
+from ramet.train.collect import draw_budget
+from ramet.train.phase import OnStart, OpenBackend, Phase, continue_run, ignore, open_local, reopen_run, tracked
+from ramet.train.prefetch import Collect
+from ramet.train.replay import replay, uses_tokens_of
+from ramet.train.rows import Row, tree_rows
+from ramet.train.settings import WarmConfig, parse_bounds, resolve_model_path
+from ramet.train.step import Lesson
+from ramet.train.track import OnStep, check_trackers
 from ramet.types import Tree
 
-Shown = Callable[[int], Awaitable[list[Tree]]]  # the trees of a step
+
+def warmstart(
+    config: WarmConfig,
+    *,
+    runs: Path | str = "runs",
+    open_backend: OpenBackend = open_local,
+    on_step: OnStep = ignore,
+    on_start: OnStart = ignore,
+) -> RunDir:
+    """Teach a model by demonstrations; `ramet train` can begin with the last checkpoint of this run."""
+    config = replace(config, model=resolve_model_path(config.model))
+    check_source(config)
+    backend = open_backend(config)
+    run = RunDir.create(runs, config.name, config=config, kind="warmstart")
+    return _continue(config, run, backend, on_step=on_step, on_start=on_start)
 
 
-def warmstart(config: WarmConfig, *, runs: Path | str = "runs", tell: Tell = quiet, started: Started = quiet) -> RunDir:
-    """Teach a model by showing; the last checkpoint of the run is where `ramet train` can begin."""
-    config = replace(config, model=settled(config.model))
-    source = check_source(config)
-    held = hold(config.model, config.update, config.sampler, seed=config.seed)
-    with held.engine:
-        run = RunDir.create(runs, config.name, config=config, kind="warmstart")
-        started(run)
-        with tracked(config, run, tell) as told:
-            anyio.run(partial(_go_on, config, held, source(held), run, first=0, tell=told))
-    return run
-
-
-def resume_warmstart(path: Path | str, *, tell: Tell = quiet, started: Started = quiet) -> RunDir:
-    """Go on where the newest checkpoint is."""
-    run = found_again(path, kind="warmstart")
+def resume_warmstart(
+    path: Path | str,
+    *,
+    open_backend: OpenBackend = open_local,
+    on_step: OnStep = ignore,
+    on_start: OnStart = ignore,
+) -> RunDir:
+    """Continue from the newest checkpoint."""
+    run = reopen_run(path, kind="warmstart")
     config = load(WarmConfig, file=run.path / "config.toml")
-    source = check_source(config)
-    held = hold(config.model, config.update, config.sampler, seed=config.seed, state=latest(run.path))
-    with held.engine:
-        first = held.engine.policy_version
-        run.rewind(first)
-        started(run)
-        with tracked(config, run, tell) as told:
-            anyio.run(partial(_go_on, config, held, source(held), run, first=first, tell=told))
+    check_source(config)
+    return _continue(config, run, open_backend(config), on_step=on_step, on_start=on_start)
+
+
+def _continue(config: WarmConfig, run: RunDir, backend: Backend, *, on_step: OnStep, on_start: OnStart) -> RunDir:
+    on_start(run)
+    with tracked(config, run, on_step) as report:
+        continue_run(partial(warm_phase, config), backend, run, on_step=report)
     return run
 
 
-def check_source(config: WarmConfig) -> Callable[[Held], Shown]:
-    """Where demonstrations come from; what is not there is told before a model is loaded."""
+def warm_phase(config: WarmConfig, backend: Backend) -> Phase:
+    """Demonstrations in the backend's tokens, every token of the demonstrator a target."""
+    taskset, split = check_source(config)
+    if config.run:
+        trees = load_demonstrations(config)
+        collect = _collect_stored(anyio.run(in_own_tokens, trees, taskset, backend.renderer), config)
+    else:
+        collect = _collect_from_oracle(taskset, split, config, backend.renderer)
+    return Phase(config=config, collect=collect, lesson=copying)
+
+
+def copying(trees: Sequence[Tree]) -> Lesson:
+    """Copy every token of these trees."""
+    return Lesson(rows=rows_to_copy(trees))
+
+
+def check_source(config: WarmConfig) -> tuple[Taskset, str]:
+    """The taskset and split of the demonstrations; what does not exist is reported before a model is loaded."""
     check_trackers(config.track)
-    name, split = spec_of(config.task)
+    name, split = parse_spec(config.task)
     taskset = load_taskset(name, **config.taskset)
     if config.run:
-        trees = worth_showing(list(read_trees(config.run)), least=config.least, where=config.run)
-        return lambda held: _from_trees(anyio.run(own_words, trees, taskset, held.renderer), config)
-    make_dialect(config.dialect)
-    check_split(taskset, split)
-    return lambda held: _from_oracle(taskset, split, config, held.renderer)
+        load_demonstrations(config)
+    else:
+        make_dialect(config.dialect)
+        check_split(taskset, split)
+    return taskset, split
 
 
-async def own_words(trees: Sequence[Tree], taskset: Taskset, renderer: TokenRenderer) -> list[Tree]:
+def load_demonstrations(config: WarmConfig) -> list[Tree]:
+    """The trees of `config.run` that scored enough to be shown."""
+    return filter_by_score(list(read_trees(config.run)), least=config.least, source=config.run)
+
+
+async def in_own_tokens(trees: Sequence[Tree], taskset: Taskset, renderer: TokenRenderer) -> list[Tree]:
     """The trees in this model's tokens. Those of the taskset's own tasks are played in its worlds again."""
-    found: list[Tree] = []
+    own: list[Tree] = []
     for tree in trees:
-        if speaks(renderer, tree):
-            found.append(tree)
+        if uses_tokens_of(renderer, tree):
+            own.append(tree)
             continue
         ours = tree.task.id.partition(":")[0] == taskset.name
         again = await replay(tree, renderer=renderer, taskset=taskset if ours else None)
-        found += [] if again is None else [again]
-    if not found:
-        raise TrainError(f"none of {len(trees):,} trees can be said again in this model's tokens")
-    return found
+        own += [] if again is None else [again]
+    if not own:
+        raise TrainError(f"none of {len(trees):,} trees can be replayed in this model's tokens")
+    return own
 
 
-def worth_showing(trees: Sequence[Tree], *, least: float, where: str) -> list[Tree]:
-    """Trees whose root scored at least so much."""
+def filter_by_score(trees: Sequence[Tree], *, least: float, source: str) -> list[Tree]:
+    """Trees whose root scored `least` or more."""
     good = [tree for tree in trees if tree.root.verdict is not None and tree.root.verdict.score >= least]
     if not good:
-        raise TrainError(f"none of the {len(trees):,} trees of {where} scored {least:g} or more: nothing to show")
+        raise TrainError(
+            f"none of the {len(trees):,} trees of {source} scored {least:g} or more: nothing to learn from"
+        )
     return good
 
 
-def _from_trees(trees: Sequence[Tree], config: WarmConfig) -> Shown:
-    async def shown(step: int) -> list[Tree]:
-        """Every tree once, in a new order each time round."""
+def _collect_stored(trees: Sequence[Tree], config: WarmConfig) -> Collect:
+    async def collect(step: int) -> list[Tree]:
+        """Every tree once per epoch, in a new order each time."""
         await anyio.lowlevel.checkpoint()
         places = range(step * config.trees_per_step, (step + 1) * config.trees_per_step)
         orders: dict[int, list[Tree]] = {}
@@ -116,23 +142,23 @@ def _from_trees(trees: Sequence[Tree], config: WarmConfig) -> Shown:
             random.Random(seed_of(config.seed, "order", epoch)).shuffle(orders[epoch])
         return [orders[place // len(trees)][place % len(trees)] for place in places]
 
-    return shown
+    return collect
 
 
-def _from_oracle(taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer) -> Shown:
-    async def shown(step: int) -> list[Tree]:
+def _collect_from_oracle(taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer) -> Collect:
+    async def collect(step: int) -> list[Tree]:
         places = range(step * config.trees_per_step, (step + 1) * config.trees_per_step)
         trees = await demonstrations(taskset, split, config, renderer, places)
-        return worth_showing(trees, least=config.least, where=f"the oracle of {config.task}")
+        return filter_by_score(trees, least=config.least, source=f"the oracle of {config.task}")
 
-    return shown
+    return collect
 
 
 async def demonstrations(
     taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer, places: Sequence[int]
 ) -> list[Tree]:
     """The oracle's trees at these places, in the tokens of `renderer`. A share of them delegates, at random."""
-    size, bounds = taskset.size(split), bounds_of(config.budget)
+    size, bounds = taskset.size(split), parse_bounds(config.budget)
     trees: list[Tree] = []
     for place in places:
         task = taskset.task(split, place if size is None else place % size)
@@ -143,7 +169,7 @@ async def demonstrations(
             dialect=config.dialect,
             delegate=dice.random() < config.delegate,
             seed=dice.getrandbits(32),
-            budget=drawn_budget(taskset.budget(task), bounds, seed=dice.getrandbits(32)),
+            budget=draw_budget(taskset.budget(task), bounds, seed=dice.getrandbits(32)),
             renderer=renderer,
             show_budget=config.show_budget,
         )
@@ -153,24 +179,7 @@ async def demonstrations(
 
 
 def rows_to_copy(trees: Sequence[Tree]) -> list[Row]:
-    """Every sampled token, to be said again. What the demonstrator thought of it (its log-probs) plays no part."""
+    """One row per node, with a target on every token it sampled. The demonstrator's log-probs are dropped."""
     credits = [dict.fromkeys((node.index for node in tree.nodes), (1.0, 1.0)) for tree in trees]
-    rows = [row for tree, own in zip(trees, credits, strict=True) for row in rows_of(tree, own)]
+    rows = [row for tree, own in zip(trees, credits, strict=True) for row in tree_rows(tree, own)]
     return [replace(row, logprobs=None) for row in rows]
-
-
-async def _go_on(config: WarmConfig, held: Held, shown: Shown, run: RunDir, *, first: int, tell: Tell) -> None:
-    with kept(held, run, keep=config.keep_checkpoints):
-        for number in range(first, config.steps):
-            began = time.monotonic()
-            trees = await shown(number)
-            stats = differentiate(held.learner, rows_to_copy(trees), loss=config.loss, tokens=config.update.micro_batch_tokens)
-            norm, rate = shorten(held.learner), config.update.rate_at(number, config.steps)
-            with held.engine.updating():
-                step(held.learner, rate=rate)
-            facts = facts_of(trees) | {"norm": norm, "rate": rate} | asdict(stats)
-            record = {"step": number, **facts, "learn_s": time.monotonic() - began}
-            run.log(record)
-            tell(record)
-            if (number + 1) % config.save_every == 0 or number + 1 == config.steps:
-                save(held.learner, run.path, step=number + 1, tokenizer=held.folder, keep=config.keep_checkpoints)

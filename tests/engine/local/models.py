@@ -1,4 +1,4 @@
-"""Small random decoders, sharp enough that every token matters."""
+"""Small random decoders with large weights, so that every token affects the next."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make(kind: str = "llama", *, seed: int = 0, device: str = "cpu", **more: Any
 
 
 def granite(device: str = "cpu") -> PreTrainedModel:
-    """A decoder whose shape the engine does not know."""
+    """A decoder of an architecture that the engine does not fuse."""
     torch.manual_seed(0)
     config = GraniteConfig(
         hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -62,7 +62,7 @@ def granite(device: str = "cpu") -> PreTrainedModel:
 
 
 def texts(count: int, *, seed: int = 1) -> list[list[int]]:
-    """Prompts that begin alike and end apart."""
+    """Prompts with common prefixes and different ends."""
     rng = random.Random(seed)
     shared = [rng.randrange(VOCABULARY) for _ in range(70)]
     return [
@@ -72,7 +72,7 @@ def texts(count: int, *, seed: int = 1) -> list[list[int]]:
 
 
 def ask(engine: LocalEngine, prompts: Sequence[Sequence[int]], **options: Any) -> list[Completion]:
-    """All at once; seeds are the places in the list unless said otherwise."""
+    """Sample all prompts in parallel; the default seed is the index of the prompt."""
 
     async def everything() -> list[Completion]:
         answers: dict[int, Completion] = {}
@@ -94,16 +94,16 @@ def ask(engine: LocalEngine, prompts: Sequence[Sequence[int]], **options: Any) -
 def plain_logprobs(
     model: PreTrainedModel, prompt: Sequence[int], sampled: Sequence[int], *, heat: float = 1.0
 ) -> torch.Tensor:
-    """What a plain forward pass of the same ids says about every sampled token, and all the rest."""
+    """Log-probs of all tokens at every sampled position, from a plain forward pass."""
     ids = torch.tensor([[*prompt, *sampled]], device=model.device)
     logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
     return (logits / heat).log_softmax(-1).cpu()
 
 
-def farthest(
+def largest_difference(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], answers: Sequence[Completion], heat: float = 1.0
 ) -> float:
-    """The largest difference between an engine's log-probs and a plain forward's."""
+    """The largest difference between the log-probs of an engine and of a plain forward pass."""
     worst = 0.0
     for prompt, answer in zip(prompts, answers, strict=True):
         plain = plain_logprobs(model, prompt, answer.token_ids, heat=heat)

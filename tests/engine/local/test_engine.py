@@ -1,10 +1,13 @@
-"""The engine as others see it: requests, nodes, new weights, trouble."""
+"""The engine from the outside: requests, nodes, new weights, failures."""
 
 from __future__ import annotations
 
+import math
 import random
 import threading
+import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -20,11 +23,11 @@ from ramet.engine.scripted import WordTokenizer
 from ramet.errors import ConfigError, EngineError
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Meter, Prompt
-from tests.engine.local.models import VOCABULARY, ask, farthest, make, texts
+from tests.engine.local.models import VOCABULARY, ask, largest_difference, make, texts
 
 
 class Letters:
-    """A tokenizer of 211 letters, the last of which ends a turn."""
+    """A tokenizer with 211 letters, the last of which ends a turn."""
 
     def encode(self, text: str, *, control: bool = False) -> list[int]:
         return [210 if control and letter == "§" else ord(letter) % 210 for letter in text]
@@ -37,7 +40,7 @@ class Letters:
 
 
 async def until(fact: Callable[[], bool]) -> None:
-    """Wait for something that another thread brings about."""
+    """Wait for a condition that another thread fulfils."""
     with anyio.fail_after(60):
         while not fact():
             await anyio.to_thread.run_sync(threading.Event().wait, 0.001)
@@ -45,6 +48,25 @@ async def until(fact: Callable[[], bool]) -> None:
 
 def prompt(*ids: int, node_id: str = "") -> Prompt:
     return Prompt(messages=(), ids=ids or (1, 2, 3), node_id=node_id)
+
+
+ENDLESS = 60_000  # tokens: a request that runs until it is cancelled
+
+
+def roomy(**sizes: int) -> LocalEngine:
+    """An engine with a window for endless requests."""
+    return LocalEngine(make(max_position_embeddings=ENDLESS + 1000), cache_tokens=ENDLESS + 1000, **sizes)
+
+
+R = TypeVar("R", bound=CpuRunner)
+
+
+def use_runner(engine: LocalEngine, kind: type[R]) -> R:
+    """Replace the runner of an engine by a subclass with the same state."""
+    runner = kind.__new__(kind)
+    runner.__dict__.update(vars(engine.runner))
+    engine.runner = runner
+    return runner
 
 
 # New weights.
@@ -56,15 +78,15 @@ def change(model: torch.nn.Module) -> None:
             weight.add_(torch.randn_like(weight) * 0.05)
 
 
-def test_after_new_weights_nothing_computed_by_the_old_ones_is_used() -> None:
-    """Pitfall 4: a cache that outlives the weights it was computed with."""
+def test_after_an_update_the_cache_of_the_old_weights_is_not_used() -> None:
+    """Pitfall 4: a cache that survives an update of the weights."""
     model, prompts = make(), texts(12)
     with LocalEngine(model, max_batch=8) as engine:
         first = ask(engine, prompts)
         change(model)
         assert engine.publish() == 1
         second = ask(engine, prompts)
-        assert farthest(model, prompts, second) < 1e-4
+        assert largest_difference(model, prompts, second) < 1e-4
         assert {answer.policy_version for answer in first} == {0}
         assert {answer.policy_version for answer in second} == {1}
 
@@ -75,14 +97,23 @@ def test_without_the_salt_a_cache_of_old_weights_would_be_used() -> None:
         ask(engine, prompts)
         change(model)
         engine.publish()
-        engine._scheduler.salt = 0
+        engine.scheduler.salt = 0
         stale = ask(engine, prompts)
-        assert farthest(model, prompts, stale) > 0.05
+        assert largest_difference(model, prompts, stale) > 0.05
 
 
-def test_a_request_under_way_goes_on_with_the_new_weights_from_a_fresh_cache() -> None:
-    """Pitfall 5: weights that go while somebody still samples from them."""
-    model = make()
+class Stoppable(CpuRunner):
+    """Once `stopping` is set, samples a token outside the vocabulary, which ends the request."""
+
+    stopping = False
+
+    def launch(self, step: Step) -> Results:
+        results = super().launch(step)
+        return (lambda: ([VOCABULARY] * len(step.sampling), results()[1])) if self.stopping else results
+
+
+def test_a_running_request_continues_with_the_new_weights_and_a_new_cache() -> None:
+    """Pitfall 5: weights that change while a request is being sampled."""
     before = [1, 2, 3, 4, 5]
 
     async def main() -> tuple[tuple[int, ...], tuple[float, ...], int]:
@@ -91,54 +122,76 @@ def test_a_request_under_way_goes_on_with_the_new_weights_from_a_fresh_cache() -
 
         async def sampling() -> None:
             nonlocal answer
-            answer = await engine.sample(prompt(*before), max_tokens=300, seed=3, stop_tokens=(), meter=meter)
+            answer = await engine.sample(
+                prompt(*before), max_tokens=ENDLESS, seed=3, stop_tokens=(VOCABULARY,), meter=meter
+            )
 
         async with anyio.create_task_group() as group:
             group.start_soon(sampling)
             await until(lambda: meter.tokens >= 20)
             with engine.updating():
-                change(model)
-                told = meter.tokens
+                change(engine.model)
+                at_update = meter.tokens
+            await until(lambda: meter.tokens >= at_update + 50)
+            runner.stopping = True
         assert answer is not None
         assert answer.policy_version == 0
-        return answer.token_ids, answer.logprobs, told
+        return answer.token_ids[:-1], answer.logprobs[:-1], at_update
 
-    with LocalEngine(model, max_batch=2) as engine:
-        ids, logprobs, told = anyio.run(main)
+    with roomy(max_batch=2) as engine:
+        runner = use_runner(engine, Stoppable)
+        ids, logprobs, at_update = anyio.run(main)
     with torch.no_grad():
-        plain = model(torch.tensor([[*before, *ids]])).logits[0, 4:-1].log_softmax(-1)
+        plain = engine.model(torch.tensor([[*before, *ids]])).logits[0, 4:-1].log_softmax(-1)
     plain = plain.gather(1, torch.tensor(ids).unsqueeze(1)).squeeze(1)
-    far = (plain - torch.tensor(logprobs)).abs()
-    assert float(far[told + 1 :].max()) < 1e-4  # sampled by the weights there are now
-    assert float(far[:told].max()) > 0.01  # and the beginning by those there were
+    difference = (plain - torch.tensor(logprobs)).abs()
+    assert float(difference[at_update + 1 :].max()) < 1e-4  # sampled with the new weights
+    assert float(difference[:at_update].max()) > 0.01  # sampled with the old weights
+
+
+class Counting(CpuRunner):
+    """Counts steps, and those that overlap with an update of the weights."""
+
+    updating = False
+    steps = 0
+    overlaps = 0
+
+    def launch(self, step: Step) -> Results:
+        self.steps += 1
+        self.overlaps += self.updating
+        results = super().launch(step)
+        self.overlaps += self.updating
+        return results
 
 
 def test_weights_change_between_steps_and_not_during_one() -> None:
-    model, prompts = make(), texts(8)
-    with LocalEngine(model, max_batch=8) as engine:
-        done = threading.Event()
-        seen: list[bool] = []
+    with LocalEngine(make(), max_batch=8) as engine:
+        runner = use_runner(engine, Counting)
 
-        def trainer() -> None:
-            while not done.wait(0.02):
+        def train() -> None:
+            for number in range(1, 11):
+                while runner.steps < 3 * number:
+                    time.sleep(0.001)
                 with engine.updating():
-                    seen.append(engine._resting)
+                    runner.updating = True
+                    change(engine.model)
+                    runner.updating = False
 
-        thread = threading.Thread(target=trainer)
+        thread = threading.Thread(target=train, daemon=True)
         thread.start()
-        answers = ask(engine, prompts, max_tokens=40)
-        done.set()
-        thread.join()
+        answers = ask(engine, texts(8), max_tokens=40)
+        thread.join(60)
+        assert not thread.is_alive()
         assert all(len(answer.token_ids) == 40 for answer in answers)
-        assert seen
-        assert all(seen)
-        assert engine.policy_version == len(seen)
+        assert runner.steps >= 40
+        assert runner.overlaps == 0
+        assert engine.policy_version == 10
 
 
-# Repetition.
+# Reproducibility.
 
 
-def test_the_same_requests_again_give_the_same_bits() -> None:
+def test_repeating_the_same_requests_gives_the_same_bits() -> None:
     model, prompts = make(), texts(40)
 
     def once() -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
@@ -150,7 +203,7 @@ def test_the_same_requests_again_give_the_same_bits() -> None:
     assert once() == once()
 
 
-def test_a_request_without_a_seed_is_drawn_anew_each_time() -> None:
+def test_a_request_without_a_seed_is_random() -> None:
     with LocalEngine(make(), max_batch=8) as engine:
         answers = ask(engine, [[1, 2, 3]] * 8, seed=None)
     assert len({answer.token_ids for answer in answers}) > 1
@@ -159,7 +212,7 @@ def test_a_request_without_a_seed_is_drawn_anew_each_time() -> None:
 # Stopping.
 
 
-def test_a_stop_token_ends_the_answer_and_is_part_of_it() -> None:
+def test_a_stop_token_ends_the_completion_and_is_part_of_it() -> None:
     with LocalEngine(make(), max_batch=8) as engine:
         free = ask(engine, [[1, 2, 3]], max_tokens=30)[0]
         end = free.token_ids[7]
@@ -169,23 +222,23 @@ def test_a_stop_token_ends_the_answer_and_is_part_of_it() -> None:
     assert free.finish == "length"
 
 
-def test_a_stop_string_ends_the_answer_with_the_token_that_completes_it() -> None:
+def test_a_stop_string_ends_the_completion_with_the_token_that_completes_it() -> None:
     with LocalEngine(make(), renderer=TokenRenderer(Letters()), max_batch=8) as engine:
         free = ask(engine, [[1, 2, 3]], max_tokens=30)[0]
         mark = Letters().decode(list(free.token_ids[5:8]))
-        stopped = ask(engine, [[1, 2, 3]], max_tokens=30, stop=(mark, "never said"))[0]
+        stopped = ask(engine, [[1, 2, 3]], max_tokens=30, stop=(mark, "never sampled"))[0]
     assert stopped.token_ids == free.token_ids[:8]
     assert stopped.text.endswith(mark)
     assert stopped.finish == "stop"
 
 
-def test_turns_end_with_the_tokens_of_the_chat_format_and_of_the_model() -> None:
+def test_stop_tokens_are_those_of_the_chat_format_and_of_the_model() -> None:
     model = make(eos_token_id=[9, 11])
     with LocalEngine(model, renderer=TokenRenderer(WordTokenizer())) as engine:
-        assert engine._stops == {engine.renderer.end_of_turn, 9, 11}  # pyright: ignore
+        assert engine.stop_tokens == {engine.renderer.end_of_turn, 9, 11}  # pyright: ignore
 
 
-def test_a_text_that_reaches_the_window_ends_there() -> None:
+def test_a_completion_ends_at_the_window() -> None:
     with LocalEngine(make(), window=40) as engine:
         answer = ask(engine, [[5] * 30], max_tokens=100)[0]
     assert len(answer.token_ids) == 10
@@ -195,84 +248,87 @@ def test_a_text_that_reaches_the_window_ends_there() -> None:
 # Cancelling.
 
 
-def test_a_cancelled_request_leaves_nothing_behind_and_its_meter_tells_what_it_cost() -> None:
-    async def main() -> int:
-        meter = Meter()
-        with anyio.move_on_after(0.3):
-            await engine.sample(prompt(), max_tokens=400, stop_tokens=(), meter=meter)
-        await until(lambda: not (engine._scheduler.running or engine._waiters))
-        return meter.tokens
+async def cancel_after_some_tokens(engine: LocalEngine) -> int:
+    """Cancel a request that is being sampled; returns the number of tokens its meter counted."""
+    meter = Meter()
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: engine.sample(prompt(), max_tokens=ENDLESS, stop_tokens=(), meter=meter))
+        await until(lambda: meter.tokens >= 5)
+        group.cancel_scope.cancel()
+    return meter.tokens
 
-    with LocalEngine(make(), max_batch=1) as engine:
-        assert 0 < anyio.run(main) < 400
-        cache = engine._scheduler.cache
+
+def test_a_cancelled_request_frees_its_pages_and_its_meter_has_its_cost() -> None:
+    async def main() -> int:
+        tokens = await cancel_after_some_tokens(engine)
+        await until(lambda: engine.idle)
+        return tokens
+
+    with roomy(max_batch=1) as engine:
+        assert 5 <= anyio.run(main) < ENDLESS
+        cache = engine.scheduler.cache
         assert cache.available == cache.total
         assert len(ask(engine, texts(3))) == 3
 
 
-def test_an_event_loop_that_ends_takes_its_requests_with_it() -> None:
-    async def walk_away() -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(lambda: engine.sample(prompt(), max_tokens=400, stop_tokens=()))
-            await anyio.sleep(0.05)
-            group.cancel_scope.cancel()
-
-    with LocalEngine(make(), max_batch=1) as engine:
+def test_an_engine_works_after_an_event_loop_has_ended() -> None:
+    with roomy(max_batch=1) as engine:
         for _ in range(3):
-            anyio.run(walk_away)
+            anyio.run(cancel_after_some_tokens, engine)
         assert len(ask(engine, texts(3))) == 3
 
 
-def test_closing_ends_what_is_under_way_with_a_clear_error() -> None:
+def test_closing_fails_running_requests_with_a_clear_error() -> None:
     async def main() -> None:
+        meter = Meter()
+
+        async def sampling() -> None:
+            with pytest.raises(EngineError, match="the engine was closed"):
+                await engine.sample(prompt(), max_tokens=ENDLESS, stop_tokens=(), meter=meter)
+
         async with anyio.create_task_group() as group:
-
-            async def sampling() -> None:
-                with pytest.raises(EngineError, match="the engine was closed"):
-                    await engine.sample(prompt(), max_tokens=400, stop_tokens=())
-
             group.start_soon(sampling)
-            await anyio.sleep(0.1)
+            await until(lambda: meter.tokens > 0)
             await anyio.to_thread.run_sync(engine.close)
 
-    engine = LocalEngine(make())
+    engine = roomy()
     anyio.run(main)
     with pytest.raises(EngineError, match="the engine was closed"):
         anyio.run(lambda: engine.sample(prompt(), max_tokens=4))
 
 
-def test_requests_that_come_and_go_at_any_moment_leave_nothing_behind() -> None:
+def test_requests_cancelled_at_random_times_free_all_pages() -> None:
     async def main() -> int:
-        rng, whole = random.Random(1), 0
+        rng, completed = random.Random(1), 0
 
         async def one() -> None:
-            nonlocal whole
-            with anyio.move_on_after(rng.choice([0.0, 0.01, 0.05, 9.0])):
+            nonlocal completed
+            with anyio.move_on_after(rng.choice([0.0, 0.01, 0.05, math.inf])):
                 await engine.sample(prompt(rng.randrange(9), 2), max_tokens=rng.randrange(1, 30), stop_tokens=())
-                whole += 1
+                completed += 1
 
         async with anyio.create_task_group() as group:
             for _ in range(150):
                 group.start_soon(one)
                 await anyio.sleep(rng.choice([0.0, 0.0, 0.003]))
-        await until(lambda: not (engine._scheduler.running or engine._scheduler.waiting or engine._waiters))
-        return whole
+        await until(lambda: engine.idle)
+        return completed
 
     with LocalEngine(make(), max_batch=8) as engine:
         assert 0 < anyio.run(main) < 150
-        cache = engine._scheduler.cache
+        cache = engine.scheduler.cache
         assert cache.available == cache.total
 
 
-# Trouble.
+# Failures.
 
 
-def test_a_step_that_fails_for_good_says_why_to_all_and_to_those_who_come_later() -> None:
+def test_a_failed_step_fails_all_current_and_later_requests() -> None:
     async def main() -> None:
         for _ in range(2):
-            with pytest.raises(EngineError, match="the engine failed: the bits have gone") as caught:
+            with pytest.raises(EngineError, match="the engine failed: broken device") as caught:
                 await engine.sample(prompt(), max_tokens=4)
-            assert isinstance(caught.value.__cause__, ValueError)  # with the trace of where it happened
+            assert isinstance(caught.value.__cause__, ValueError)  # with the original traceback
 
     engine, _ = cramped(broken=True)
     anyio.run(main)
@@ -281,13 +337,13 @@ def test_a_step_that_fails_for_good_says_why_to_all_and_to_those_who_come_later(
 @pytest.mark.parametrize(
     ("ids", "fault"),
     [
-        (None, "takes token ids"),
-        ((), "needs a prompt"),
+        (None, "needs token ids"),
+        ((), "needs a non-empty prompt"),
         ((1,) * 600, "a prompt of 600 tokens does not fit the window of 512"),
         ((1, VOCABULARY), "outside this model's vocabulary of 211"),
     ],
 )
-def test_a_request_that_cannot_be_answered_says_why_and_the_engine_goes_on(
+def test_an_invalid_request_fails_with_the_reason_and_the_engine_continues(
     ids: tuple[int, ...] | None, fault: str
 ) -> None:
     async def main() -> None:
@@ -299,7 +355,7 @@ def test_a_request_that_cannot_be_answered_says_why_and_the_engine_goes_on(
         assert len(ask(engine, texts(2))) == 2
 
 
-def test_a_prompt_too_long_for_the_cache_says_so_and_the_engine_goes_on() -> None:
+def test_a_prompt_too_long_for_the_cache_fails_and_the_engine_continues() -> None:
     async def main() -> None:
         with pytest.raises(EngineError, match="does not fit the cache of 64: raise cache_tokens"):
             await engine.sample(prompt(*[1] * 80), max_tokens=4)
@@ -310,40 +366,39 @@ def test_a_prompt_too_long_for_the_cache_says_so_and_the_engine_goes_on() -> Non
 
 
 class Cramped(CpuRunner):
-    """Memory for no more than a few tokens at once, and on bad days for none."""
+    """Has memory for `room` tokens per step; the next `failures` steps run out of memory."""
 
     room = 10_000
-    hopeless = 0
+    failures = 0
     broken = False
 
     def launch(self, step: Step) -> Results:
         if self.broken:
-            raise ValueError("the bits have gone")
+            raise ValueError("broken device")
         tokens = len(step.decodes) + sum(chunk.end - chunk.start for chunk in step.chunks)
-        if tokens > self.room or self.hopeless:
-            self.hopeless = max(0, self.hopeless - 1)
+        if tokens > self.room or self.failures:
+            self.failures = max(0, self.failures - 1)
             raise torch.OutOfMemoryError("no room")
         return super().launch(step)
 
 
 def cramped(**sizes: int) -> tuple[LocalEngine, Cramped]:
     engine = LocalEngine(make(), max_batch=8, chunk=512)
-    runner = Cramped.__new__(Cramped)
-    runner.__dict__.update(vars(engine.runner), **sizes)
-    engine.runner = runner
+    runner = use_runner(engine, Cramped)
+    vars(runner).update(sizes)
     return engine, runner
 
 
-def test_out_of_memory_makes_steps_smaller_and_answers_stay_the_same() -> None:
+def test_out_of_memory_makes_steps_smaller_and_changes_no_token() -> None:
     prompts = texts(20)
     engine, _ = cramped(room=100)
-    with engine, LocalEngine(make(), max_batch=8) as roomy:
+    with engine, LocalEngine(make(), max_batch=8) as reference:
         answers = ask(engine, prompts)
-        assert engine._scheduler.chunk < 512
-        assert [a.token_ids for a in answers] == [a.token_ids for a in ask(roomy, prompts)]
+        assert engine.scheduler.chunk < 512
+        assert [a.token_ids for a in answers] == [a.token_ids for a in ask(reference, prompts)]
 
 
-def test_out_of_memory_that_does_not_pass_fails_one_request_at_a_time() -> None:
+def test_persistent_out_of_memory_fails_one_request_at_a_time() -> None:
     async def main() -> tuple[list[str], int]:
         faults: list[str] = []
         done: list[int] = []
@@ -359,25 +414,27 @@ def test_out_of_memory_that_does_not_pass_fails_one_request_at_a_time() -> None:
                 group.start_soon(one, first)
         return faults, len(done)
 
-    engine, runner = cramped(hopeless=4)
-    engine._scheduler.chunk = 64
+    engine, runner = cramped(failures=4)
+    engine.scheduler.chunk = 64
     with engine:
         faults, done = anyio.run(main)
         assert faults == ["out of memory: give the engine a smaller cache_tokens or max_batch"] * len(faults)
         assert len(faults) == 4 - done > 0
-        assert runner.hopeless == 0
+        assert runner.failures == 0
         assert len(ask(engine, texts(3))) == 3
 
 
 def test_a_cache_larger_than_memory_is_refused_with_its_size() -> None:
-    with pytest.raises(ConfigError, match=r"no memory for a cache of 100,000,000,000 tokens \(\d+\.\d GiB\)"):
+    with pytest.raises(ConfigError, match=r"not enough memory for a cache of 100,000,000,000 tokens \(\d+\.\d GiB\)"):
         LocalEngine(make(), cache_tokens=100_000_000_000)
 
 
-def test_a_model_that_cannot_be_run_here_is_refused_with_the_reason() -> None:
+def test_an_unsupported_model_is_refused_with_the_reason() -> None:
     sizes = {"hidden_size": 32, "vocab_size": 50, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32}
-    with pytest.raises(ConfigError, match="MistralForCausalLM: it has a sliding window; decoders like Llama"):
+    with pytest.raises(
+        ConfigError, match="MistralForCausalLM: it has a sliding window; supported are decoders like Llama"
+    ):
         LocalEngine(MistralForCausalLM(MistralConfig(**sizes, **heads, sliding_window=8)))
     with pytest.raises(ConfigError, match="BloomForCausalLM: it does not use the attention interface of transformers"):
         LocalEngine(BloomForCausalLM(BloomConfig(hidden_size=32, vocab_size=50, n_layer=1, n_head=2)))
@@ -390,12 +447,12 @@ def test_a_model_that_cannot_be_run_here_is_refused_with_the_reason() -> None:
     [({"max_batch": 0}, "max_batch"), ({"cache_tokens": 0}, "cache_tokens"), ({"window": 9_999}, "from 2 to 512"),
      ({"top_p": 0.0}, "top_p"), ({"top_k": -1}, "top_k"), ({"chunk": 0}, "chunk"), ({"dtype": "float32"}, "dtype")],
 )  # fmt: skip
-def test_a_knob_that_makes_no_sense_is_named(knob: dict[str, float], fault: str) -> None:
+def test_an_invalid_argument_is_named_in_the_error(knob: dict[str, float], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         LocalEngine(make(), **knob)  # pyright: ignore
 
 
-def test_small_odd_models_run_too() -> None:
+def test_a_model_with_unusual_sizes_runs() -> None:
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=20, intermediate_size=12, num_hidden_layers=1, num_attention_heads=1, vocab_size=30,
@@ -404,20 +461,20 @@ def test_small_odd_models_run_too() -> None:
     model = LlamaForCausalLM(config).eval()
     prompts = [[1], [2, 3], [4, 5, 6]]
     with LocalEngine(model) as engine:
-        assert farthest(model, prompts, ask(engine, prompts)) < 1e-4
+        assert largest_difference(model, prompts, ask(engine, prompts)) < 1e-4
 
 
 # Trees.
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_trees_run_on_it_under_either_event_loop(backend: str) -> None:
+def test_trees_run_under_asyncio_and_trio(backend: str) -> None:
     model = make(max_position_embeddings=4096)
     with LocalEngine(model, renderer=TokenRenderer(Letters())) as engine:
         tree = anyio.run(lambda: run("hello", engine=engine, budget=Budget(tokens=60, window=4000)), backend=backend)
         ask(engine, [[1]])
     assert 0 < tree.usage.tokens <= 60
-    assert not engine._scheduler._parked, "a node's pages are still kept for it"
+    assert not engine.scheduler.pinned, "the pages of a node are still pinned"
     sampled = [piece for node in tree.nodes for piece in node.pieces if piece.sampled]
     assert all(len(piece.token_ids) == len(piece.logprobs) > 0 for piece in sampled)
 
@@ -434,7 +491,7 @@ def test_prefill_work_is_the_number_of_unique_prefix_tokens_on_a_tree_of_fifty_n
             answer = await engine.sample(
                 Prompt(messages=(), ids=text, node_id=str(path)), max_tokens=9, seed=turn, stop_tokens=()
             )
-            sampled_after.append((text, 8))  # the ninth token has been sampled, and never been read
+            sampled_after.append((text, 8))  # the ninth token is sampled, but never computed
             text = (*text, *answer.token_ids, 202, turn)
             if turn == 0:
                 async with anyio.create_task_group() as group:
@@ -449,7 +506,7 @@ def test_prefill_work_is_the_number_of_unique_prefix_tokens_on_a_tree_of_fifty_n
         anyio.run(node, (1,), [7, 6])
         assert len(done) == 1 + 7 + 42 == 50
         prefixes = {text[:end] for text in prompts_seen for end in range(1, len(text) + 1)}
-        # what was sampled is computed while it is sampled, all but its last token
+        # sampled tokens are computed while decoding, all but the last
         second = [text for text in prompts_seen if 202 in text]
         own = sum(8 for _ in second)
         assert engine.stats.prefill_tokens == len(prefixes) - own

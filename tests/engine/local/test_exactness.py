@@ -1,4 +1,4 @@
-"""Log-probs and tokens are those of a plain forward pass of the same ids."""
+"""Log-probs and tokens equal those of a plain forward pass over the same ids."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ import pytest
 import torch
 
 from ramet.engine.local import LocalEngine
-from ramet.engine.local.decoder import Folded, foldable
-from tests.engine.local.models import KINDS, ask, farthest, granite, make, plain_logprobs, texts
+from ramet.engine.local.decoder import FusedDecoder, can_fuse
+from tests.engine.local.models import KINDS, ask, granite, largest_difference, make, plain_logprobs, texts
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_log_probs_equal_a_plain_forward_of_the_same_ids(kind: str) -> None:
+def test_log_probs_equal_a_plain_forward_pass(kind: str) -> None:
     model, prompts = make(kind), texts(30)
     with LocalEngine(model, max_batch=8, chunk=64) as engine:
         answers = ask(engine, prompts, max_tokens=lambda place: 3 + place)
-    assert farthest(model, prompts, answers) < 1e-4
+    assert largest_difference(model, prompts, answers) < 1e-4
     assert [len(answer.token_ids) for answer in answers] == [3 + place for place in range(30)]
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_greedy_tokens_are_the_likeliest_of_a_plain_forward(kind: str) -> None:
+def test_greedy_tokens_are_the_most_likely_of_a_plain_forward_pass(kind: str) -> None:
     model, prompts = make(kind), texts(12)
     with LocalEngine(model, max_batch=8, chunk=64) as engine:
         answers = ask(engine, prompts, temperature=0.0)
     for prompt, answer in zip(prompts, answers, strict=True):
         assert plain_logprobs(model, prompt, answer.token_ids).argmax(-1).tolist() == list(answer.token_ids)
-    assert farthest(model, prompts, answers) < 1e-4  # reported at temperature 1
+    assert largest_difference(model, prompts, answers) < 1e-4  # reported at temperature 1
 
 
-def test_a_decoder_of_another_shape_runs_through_its_own_forward() -> None:
+def test_an_unknown_architecture_runs_through_its_own_forward() -> None:
     model, prompts = granite(), texts(12)
-    assert not foldable(model)
+    assert not can_fuse(model)
     with LocalEngine(model, max_batch=8, chunk=64) as engine:
         answers = ask(engine, prompts)
-    assert farthest(model, prompts, answers) < 1e-4
+    assert largest_difference(model, prompts, answers) < 1e-4
 
 
 @pytest.mark.parametrize("heat", [0.3, 0.7, 1.6])
-def test_log_probs_are_those_of_the_tempered_distribution(heat: float) -> None:
+def test_log_probs_are_those_of_the_scaled_distribution(heat: float) -> None:
     model, prompts = make(), texts(12)
     with LocalEngine(model, max_batch=8, chunk=64) as engine:
         answers = ask(engine, prompts, temperature=heat)
-    assert farthest(model, prompts, answers, heat) < 1e-4
+    assert largest_difference(model, prompts, answers, heat) < 1e-4
 
 
-def test_log_probs_after_top_k_and_top_p_are_those_of_what_was_left() -> None:
+def test_log_probs_with_top_k_and_top_p_are_renormalised() -> None:
     model, prompts = make(), texts(20)
     with LocalEngine(model, max_batch=8, chunk=64) as engine:
         answers = ask(engine, prompts, top_k=5, top_p=0.8, temperature=1.5)
     for prompt, answer in zip(prompts, answers, strict=True):
-        for row, token, said in zip(
+        for row, token, logprob in zip(
             plain_logprobs(model, prompt, answer.token_ids, heat=1.5), answer.token_ids, answer.logprobs, strict=True
         ):
             probs, order = row.exp().sort(descending=True)
@@ -60,19 +60,19 @@ def test_log_probs_after_top_k_and_top_p_are_those_of_what_was_left() -> None:
             kept = int((probs.cumsum(0) < 0.8).sum()) + 1  # as many as it takes to reach 0.8
             place = order.tolist().index(token)
             assert place < kept
-            assert said == pytest.approx(float((probs[place] / probs[:kept].sum()).log()), abs=1e-4)
+            assert logprob == pytest.approx(float((probs[place] / probs[:kept].sum()).log()), abs=1e-4)
 
 
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-4), (torch.bfloat16, 0.5)])
-def test_a_model_in_another_number_format_keeps_its_cache_in_it(dtype: torch.dtype, near: float) -> None:
+def test_the_cache_has_the_dtype_of_the_model(dtype: torch.dtype, near: float) -> None:
     model, prompts = make().to(dtype), texts(8)
     with LocalEngine(model, max_batch=8) as engine:
         answers = ask(engine, prompts)
         assert engine.runner.pool.dtype == dtype
-    assert farthest(model, prompts, answers) < near
+    assert largest_difference(model, prompts, answers) < near
 
 
-def test_a_cache_far_too_small_changes_no_token_and_no_log_prob() -> None:
+def test_a_small_cache_changes_no_token_and_no_log_prob() -> None:
     model, prompts = make(), texts(30)
     roomy, tight = (
         LocalEngine(model, max_batch=16, chunk=64),
@@ -83,10 +83,10 @@ def test_a_cache_far_too_small_changes_no_token_and_no_log_prob() -> None:
         assert tight.stats.preemptions > 0
         assert tight.stats.evicted_pages > 0
     assert [answer.token_ids for answer in easy] == [answer.token_ids for answer in hard]
-    assert farthest(model, prompts, hard) < 1e-4
+    assert largest_difference(model, prompts, hard) < 1e-4
 
 
-def test_who_else_is_in_the_batch_changes_no_token() -> None:
+def test_other_requests_in_the_batch_change_no_token() -> None:
     model, prompts = make(), texts(24)
     with LocalEngine(model, max_batch=24) as together, LocalEngine(model, max_batch=1) as apart:
         assert [a.token_ids for a in ask(together, prompts)] == [a.token_ids for a in ask(apart, prompts)]
@@ -106,17 +106,17 @@ def test_random_requests_with_a_tiny_cache_equal_a_one_request_engine() -> None:
         )
         with small, LocalEngine(model, max_batch=1) as single:
             ours, reference = ask(small, prompts, **options), ask(single, prompts, **options)
-            cache = small._scheduler.cache
+            cache = small.scheduler.cache
             assert cache.available == cache.total
         for mine, theirs in zip(ours, reference, strict=True):
             assert mine.token_ids == theirs.token_ids
             assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
 
 
-def test_joint_weights_are_views_of_the_modules_own_so_training_goes_on_in_place() -> None:
+def test_fused_weights_are_views_of_the_parameters_so_training_changes_both() -> None:
     model = make("qwen2")
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    folded = Folded(model)
+    folded = FusedDecoder(model)
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
     attn = model.get_decoder().layers[0].self_attn

@@ -1,4 +1,4 @@
-"""Requests that arrive, share, grow, are cancelled and put back: what each says is what it would say alone."""
+"""Requests that share pages, grow, are cancelled and preempted sample the same tokens as when they run alone."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramet.engine.local.request import Request
-from tests.engine.local.paper import PaperEngine, alone, check_books, random_text
+from tests.engine.local.simulated import SimulatedEngine, check_pages, random_text, sampled_alone
 
 
-def play(*, seed: int, size: int, lag: int, tightness: float) -> PaperEngine:
-    """Random requests against a cache of `tightness` times the longest text; checks everything as it goes."""
+def play(*, seed: int, size: int, lag: int, tightness: float) -> SimulatedEngine:
+    """Run random requests with a cache of `tightness` times the longest text; checks the pages after every step."""
     rng = random.Random(seed)
     pieces = [[rng.randrange(7) for _ in range(rng.randrange(1, 40))] for _ in range(4)]
     longest = 4 * 40 + 12 + 40
     pages = int(tightness * longest / size) + 2
-    engine = PaperEngine(pages=pages, size=size, max_batch=rng.randrange(1, 9), chunk=rng.randrange(4, 64), lag=lag)
+    engine = SimulatedEngine(pages=pages, size=size, max_batch=rng.randrange(1, 9), chunk=rng.randrange(4, 64), lag=lag)
     asked: list[tuple[Request, list[int], int]] = []
     for _ in range(rng.randrange(1, 80)):
         for _ in range(rng.choice([0, 0, 0, 1, 5])):
-            said = [request.ids for request, _, _ in asked if request.finish]
-            text = [*rng.choice(said), rng.randrange(7)] if said and rng.random() < 0.4 else random_text(rng, pieces)
+            finished = [request.ids for request, _, _ in asked if request.finish]
+            text = (
+                [*rng.choice(finished), rng.randrange(7)]
+                if finished and rng.random() < 0.4
+                else random_text(rng, pieces)
+            )
             text = text[: longest - 40]
             number = rng.randrange(1, 40)
             request = engine.submit(text, max_tokens=number, seed=rng.randrange(3), node_id=rng.choice(["", "a", "b"]))
@@ -32,18 +36,18 @@ def play(*, seed: int, size: int, lag: int, tightness: float) -> PaperEngine:
         if running and rng.random() < 0.1:
             rng.choice(running).cancelled = True
         if rng.random() < 0.02:
-            engine.scheduler.renew(engine.scheduler.version + 1)
+            engine.scheduler.set_version(engine.scheduler.version + 1)
         if rng.random() < 0.1:
             engine.scheduler.ended(rng.choice(["a", "b"]))
         engine.step()
-        check_books(engine)
+        check_pages(engine)
     engine.run()
-    check_books(engine)
-    assert engine.scheduler.cache.available == pages, "somebody still holds a page"
+    check_pages(engine)
+    assert engine.scheduler.cache.available == pages, "a page is still in use"
     for request, text, number in asked:
         assert request.error is None
         if not request.cancelled:
-            assert request.sampled == alone(text, max_tokens=number, seed=request.sampling.seed)
+            assert request.sampled == sampled_alone(text, max_tokens=number, seed=request.sampling.seed)
             assert request.logprobs == [float(-token) for token in request.sampled]
     return engine
 
@@ -55,31 +59,31 @@ def play(*, seed: int, size: int, lag: int, tightness: float) -> PaperEngine:
     lag=st.sampled_from([0, 1]),
     tightness=st.sampled_from([1.0, 1.5, 4.0]),
 )
-def test_whatever_happens_around_it_a_request_says_what_it_would_say_alone(
+def test_a_request_samples_the_same_tokens_as_alone_whatever_else_runs(
     seed: int, size: int, lag: int, tightness: float
 ) -> None:
     play(seed=seed, size=size, lag=lag, tightness=tightness)
 
 
-def test_the_random_requests_above_do_share_evict_and_put_back() -> None:
+def test_the_random_requests_above_share_evict_and_preempt() -> None:
     stats = [play(seed=seed, size=4, lag=seed % 2, tightness=1.0).scheduler.stats for seed in range(20)]
-    assert sum(one.preemptions for one in stats) > 20
-    assert sum(one.evicted_pages for one in stats) > 200
-    assert sum(one.cached_tokens for one in stats) > 1_000
+    assert sum(each.preemptions for each in stats) > 20
+    assert sum(each.evicted_pages for each in stats) > 200
+    assert sum(each.cached_tokens for each in stats) > 1_000
 
 
-def test_a_cache_far_too_small_for_all_puts_requests_back_and_changes_nothing() -> None:
-    engine = PaperEngine(pages=12, size=4, max_batch=8, chunk=16)
+def test_a_cache_too_small_for_all_preempts_requests_and_changes_no_token() -> None:
+    engine = SimulatedEngine(pages=12, size=4, max_batch=8, chunk=16)
     requests = [engine.submit([seed % 7, 1, 2, 3, 4], max_tokens=40, seed=seed) for seed in range(8)]
     engine.run()
     assert engine.scheduler.stats.preemptions > 0
     assert engine.scheduler.stats.evicted_pages > 0
     for request in requests:
-        assert request.sampled == alone([request.ids[0], 1, 2, 3, 4], max_tokens=40, seed=request.sampling.seed)
+        assert request.sampled == sampled_alone([request.ids[0], 1, 2, 3, 4], max_tokens=40, seed=request.sampling.seed)
 
 
 def test_a_cancelled_request_frees_its_slot_and_pages_within_one_step() -> None:
-    engine = PaperEngine(pages=50, size=4, max_batch=1, chunk=64)
+    engine = SimulatedEngine(pages=50, size=4, max_batch=1, chunk=64)
     first = engine.submit([1, 2, 3], max_tokens=1_000, seed=5)
     second = engine.submit([4, 5, 6], max_tokens=3, seed=1)
     engine.step()
@@ -87,29 +91,29 @@ def test_a_cancelled_request_frees_its_slot_and_pages_within_one_step() -> None:
     first.cancelled = True
     engine.step()
     assert engine.scheduler.running == [second]
-    check_books(engine)
+    check_pages(engine)
 
 
-def test_a_text_that_begins_like_another_waits_for_it_and_computes_only_its_own_end() -> None:
-    engine = PaperEngine(pages=64, size=4, max_batch=8, chunk=6)
+def test_a_request_waits_for_a_common_prefix_and_computes_only_its_own_end() -> None:
+    engine = SimulatedEngine(pages=64, size=4, max_batch=8, chunk=6)
     shared = [1, 2, 3, 4, 5, 6, 1, 2, 3, 4]
     for end in range(5):
         engine.submit([*shared, 6, end], max_tokens=2, seed=3)
     engine.run()
-    # ten shared tokens and the 6 once; the five ends; nothing twice
+    # ten shared tokens and the 6 once, then the five ends
     assert engine.scheduler.stats.prefill_tokens == 10 + 1 + 5
 
 
-def test_the_same_prompt_again_computes_one_token_which_says_what_follows() -> None:
-    engine = PaperEngine(pages=64, size=4, max_batch=8, chunk=100)
+def test_a_repeated_prompt_computes_one_token() -> None:
+    engine = SimulatedEngine(pages=64, size=4, max_batch=8, chunk=100)
     for _ in range(3):
         engine.submit([1, 2, 3, 4, 5, 6, 1, 2], max_tokens=2)
         engine.run()
     assert engine.scheduler.stats.prefill_tokens == 8 + 1 + 1
 
 
-def test_a_node_that_waits_keeps_its_pages_while_ended_nodes_lose_theirs() -> None:
-    engine = PaperEngine(pages=12, size=4, max_batch=4, chunk=64)
+def test_a_node_between_turns_keeps_its_pages_while_ended_nodes_lose_theirs() -> None:
+    engine = SimulatedEngine(pages=12, size=4, max_batch=4, chunk=64)
     parent = [1] * 16
     engine.submit(parent, max_tokens=1, node_id="parent")
     engine.run()
@@ -124,8 +128,8 @@ def test_a_node_that_waits_keeps_its_pages_while_ended_nodes_lose_theirs() -> No
     assert engine.scheduler.stats.prefill_tokens == before + 1
 
 
-def test_without_word_from_nodes_the_oldest_pages_go_first() -> None:
-    engine = PaperEngine(pages=12, size=4, max_batch=4, chunk=64)
+def test_without_node_ids_the_least_recently_used_pages_are_evicted_first() -> None:
+    engine = SimulatedEngine(pages=12, size=4, max_batch=4, chunk=64)
     for child in range(1, 6):
         engine.submit([child] * 16, max_tokens=1)
         engine.run()
@@ -139,27 +143,27 @@ def test_without_word_from_nodes_the_oldest_pages_go_first() -> None:
 
 
 @pytest.mark.parametrize("lag", [0, 1])
-def test_a_step_that_did_not_happen_is_taken_back_without_a_trace(lag: int) -> None:
-    engine = PaperEngine(pages=80, size=4, max_batch=6, chunk=10, lag=lag)
+def test_a_step_that_did_not_run_can_be_reverted(lag: int) -> None:
+    engine = SimulatedEngine(pages=80, size=4, max_batch=6, chunk=10, lag=lag)
     shared = [1, 2, 3, 4, 5, 6]
     asked = [
         (engine.submit([*shared, seed % 3, 6], max_tokens=20, seed=seed), [*shared, seed % 3, 6]) for seed in range(9)
     ]
     rng = random.Random(3)
-    while not engine.scheduler.idle or engine.flying:
+    while not engine.scheduler.idle or engine.in_flight:
         if rng.random() < 0.3:
             step = engine.scheduler.plan()
             engine.settle()
             engine.scheduler.undo(step)
-            check_books(engine)
+            check_pages(engine)
         engine.step()
-        check_books(engine)
+        check_pages(engine)
     for request, text in asked:
-        assert request.sampled == alone(text, max_tokens=20, seed=request.sampling.seed)
+        assert request.sampled == sampled_alone(text, max_tokens=20, seed=request.sampling.seed)
 
 
-def test_a_prompt_that_does_not_fit_the_cache_fails_alone_and_the_others_go_on() -> None:
-    engine = PaperEngine(pages=8, size=4, max_batch=4, chunk=64)
+def test_a_prompt_that_does_not_fit_the_cache_fails_and_the_others_continue() -> None:
+    engine = SimulatedEngine(pages=8, size=4, max_batch=4, chunk=64)
     good = engine.submit([1, 2, 3], max_tokens=4, seed=1)
     bad = engine.submit([1] * 60, max_tokens=4)
     after = engine.submit([2, 2, 3], max_tokens=4, seed=1)
@@ -167,16 +171,16 @@ def test_a_prompt_that_does_not_fit_the_cache_fails_alone_and_the_others_go_on()
     assert bad.error == "a text of 60 tokens does not fit the cache of 32: raise cache_tokens"
     assert good.finish
     assert after.finish
-    check_books(engine)
+    check_pages(engine)
 
 
-def test_a_request_that_grows_beyond_the_cache_fails_alone_and_the_others_go_on() -> None:
-    engine = PaperEngine(pages=5, size=4, max_batch=4, chunk=64)
-    seed = next(seed for seed in range(99) if len(alone([1], max_tokens=40, seed=seed)) > 30)
+def test_a_request_that_outgrows_the_cache_fails_and_the_others_continue() -> None:
+    engine = SimulatedEngine(pages=5, size=4, max_batch=4, chunk=64)
+    seed = next(seed for seed in range(99) if len(sampled_alone([1], max_tokens=40, seed=seed)) > 30)
     bad = engine.submit([1], max_tokens=40, seed=seed)
     engine.run()
     good = engine.submit([1, 2, 3], max_tokens=4, seed=1)
     engine.run()
     assert bad.error == "this request alone fills the cache of 20 tokens: raise cache_tokens"
     assert good.finish
-    check_books(engine)
+    check_pages(engine)

@@ -1,4 +1,4 @@
-"""The real model: what it says here is what `transformers.generate` says."""
+"""A real model samples the same tokens as `transformers.generate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ramet.engine.local import LocalEngine
 from ramet.models.folders import load_model
 from ramet.tokens.huggingface import load_renderer
-from tests.engine.local.models import ask, farthest
+from tests.engine.local.models import ask, largest_difference
 
 THINGS = ("cats", "rivers", "gold", "books", "the stars", "music", "chess", "bridges", "old clocks", "honey")
 QUESTIONS = (
@@ -23,7 +23,7 @@ QUESTIONS = (
 
 
 @pytest.mark.slow
-def test_greedy_answers_equal_generate_token_for_token_over_fifty_prompts(smollm2: Path) -> None:
+def test_greedy_completions_equal_generate_over_fifty_prompts(smollm2: Path) -> None:
     model, renderer = load_model(smollm2, device="cpu"), load_renderer(smollm2)
     prompts = [
         list(renderer.open("You are brief.", question.format(thing)).token_ids)
@@ -33,13 +33,13 @@ def test_greedy_answers_equal_generate_token_for_token_over_fifty_prompts(smollm
     assert len({tuple(prompt) for prompt in prompts}) == 50
     with LocalEngine(model, renderer=renderer, max_batch=50) as engine:
         answers = ask(engine, prompts, temperature=0.0, max_tokens=12)
-    # generate without padding, so that it computes exactly what it would for each prompt alone
+    # generate by length, without padding, which would change its results
     by_length: dict[int, list[int]] = {}
     for place, prompt in enumerate(prompts):
         by_length.setdefault(len(prompt), []).append(place)
     for places in by_length.values():
         ids = torch.tensor([prompts[place] for place in places])
-        said = model.generate(
+        generated = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
@@ -47,6 +47,6 @@ def test_greedy_answers_equal_generate_token_for_token_over_fifty_prompts(smollm
             eos_token_id=None,
             pad_token_id=0,
         )
-        for place, row in zip(places, said[:, ids.shape[1] :].tolist(), strict=True):
+        for place, row in zip(places, generated[:, ids.shape[1] :].tolist(), strict=True):
             assert list(answers[place].token_ids) == row, renderer.decode(prompts[place])
-    assert farthest(model, prompts[:10], answers[:10]) < 1e-4
+    assert largest_difference(model, prompts[:10], answers[:10]) < 1e-4

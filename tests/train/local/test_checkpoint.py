@@ -14,8 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from ramet.engine.local import LocalEngine
 from ramet.errors import StoreError
-from ramet.train.local.checkpoint import STATE, latest, load_state, save
-from ramet.train.local.learner import Learner, make_learner, state_of, step
+from ramet.store.checkpoints import STATE, latest
+from ramet.train.local.checkpoint import load_state, save
+from ramet.train.local.learner import Learner, apply_gradients, make_learner, state_dict
 from ramet.train.local.policy import Lora, prepare
 from ramet.train.settings import UpdateConfig
 from tests.train import small
@@ -35,11 +36,11 @@ def taught(learner: Learner, *, seed: int = 0) -> None:
     torch.manual_seed(seed)
     for master in learner.masters:
         master.grad = torch.randn_like(master)
-    step(learner, rate=1e-3)
+    apply_gradients(learner, learning_rate=1e-3)
 
 
 def same(left: Learner, right: Learner) -> bool:
-    one, other = state_of(left), state_of(right)
+    one, other = state_dict(left), state_dict(right)
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,19 @@ from transformers import AutoModelForCausalLM
 
 from ramet.bench.learner import make_rows
 from ramet.config import load
-from ramet.credit import group_trees
-from ramet.credit import load as load_rule
+from ramet.credit import group_trees, load_rule
 from ramet.errors import TrainError
 from ramet.models.nano import write_nano
 from ramet.store import RunDir
-from ramet.train.local.backend import Held, hold
-from ramet.train.local.checkpoint import latest
-from ramet.train.local.forward import score
-from ramet.train.local.gradients import Stats, backward
-from ramet.train.local.losses import Loss
+from ramet.store.checkpoints import latest
+from ramet.train.local.backend import LocalBackend, open_backend
+from ramet.train.local.forward import row_logprobs
+from ramet.train.local.gradients import forward_backward
 from ramet.train.local.policy import Policy, prepare
 from ramet.train.loop import resume, train
-from ramet.train.rows import Row, rows_of
+from ramet.train.loss import Loss
+from ramet.train.metrics import Stats
+from ramet.train.rows import Row, tree_rows
 from ramet.train.settings import SamplerConfig, TrainConfig, UpdateConfig
 from tests.engine.local.models import KINDS, VOCABULARY, make
 from tests.train import small
@@ -60,7 +61,7 @@ def branching(seed: int, *, longest: int = 300) -> list[Row]:
 def step(policy: Policy, rows: Sequence[Row]) -> tuple[Stats, torch.Tensor]:
     """What one micro-batch comes to, and its gradient in one piece."""
     loss = Loss(kind="cispo", ceiling=2.0)
-    stats = backward(policy, rows, loss=loss, tokens=100_000, temperature=0.7, entropy=True)
+    stats = forward_backward(policy, rows, loss=loss, micro_batch_tokens=100_000, temperature=0.7, entropy=True)
     assert stats.num_batches == 1
     return stats, torch.cat([one.flatten() for one in gradients(policy).values()])
 
@@ -81,7 +82,7 @@ def test_packed_and_padded_losses_and_gradients_agree(kind: str, checkpointing: 
         assert packed.num_read < padded.num_read
         assert packed.loss == pytest.approx(padded.loss, abs=CLOSE)
         assert packed.entropy == pytest.approx(padded.entropy, abs=CLOSE)
-        assert packed.gap == pytest.approx(padded.gap, abs=CLOSE)
+        assert packed.logprob_gap == pytest.approx(padded.logprob_gap, abs=CLOSE)
         assert float((found - expected).norm()) < CLOSE * float(expected.norm())
 
 
@@ -89,10 +90,12 @@ def test_a_packed_micro_batch_takes_less_memory_than_the_padded_one() -> None:
     rows = make_rows(prompt=512, answer=64, group=8, num_groups=1, vocabulary=VOCABULARY)
 
     def peak(policy: Policy) -> int:
-        backward(policy, rows, loss=Loss(kind="plain"), tokens=100_000)  # kernels are compiled, gradients there
+        forward_backward(
+            policy, rows, loss=Loss(kind="plain"), micro_batch_tokens=100_000
+        )  # kernels are compiled, gradients there
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        backward(policy, rows, loss=Loss(kind="plain"), tokens=100_000)
+        forward_backward(policy, rows, loss=Loss(kind="plain"), micro_batch_tokens=100_000)
         return torch.cuda.max_memory_allocated() - before
 
     assert 0 < peak(policy_of(packed=True)) < peak(policy_of(packed=False))
@@ -108,32 +111,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def held(folder: Path) -> Iterator[Held]:
+def backend(folder: Path) -> Iterator[LocalBackend]:
     sampler = SamplerConfig(device=DEVICE, dtype="float32", cache_tokens=16384)
-    made = hold(str(folder), UpdateConfig(learning_rate=0.01), sampler, seed=0)
-    with made.engine:
+    config = TrainConfig(model=str(folder), update=UpdateConfig(learning_rate=0.01), sampler=sampler)
+    with closing(open_backend(config)) as made:
         yield made
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_ratios_of_a_whole_batch_are_one_at_the_version_that_sampled_it(
-    held: Held, folder: Path, temperature: float
+    backend: LocalBackend, folder: Path, temperature: float
 ) -> None:
-    updated(held, trees_of(held, folder))  # weights that were trained, and a cache that was renewed
-    trees = trees_of(held, folder, temperature=temperature, step=1)
+    updated(backend, trees_of(backend, folder))  # weights that were trained, and a cache that was renewed
+    trees = trees_of(backend, folder, temperature=temperature, step=1)
     assert {node.depth for tree in trees for node in tree.nodes} == {0, 1}
     credits = load_rule("rao").credit(group_trees(trees))
-    rows = [row for tree in trees for row in rows_of(tree, credits.of(tree))]
+    rows = [row for tree in trees for row in tree_rows(tree, credits.of(tree))]
     assert {row.versions for row in rows} == {(1,)}
     sampled = [value for row in rows for at, value in enumerate(row.logprobs or ()) if row.mask[at]]
     with torch.no_grad():
-        now = score(held.learner.policy, rows, temperature=temperature).logprobs.cpu()
+        now = row_logprobs(backend.learner.policy, rows, temperature=temperature).logprobs.cpu()
     assert len(sampled) > 100
     assert float(((now - torch.tensor(sampled)).exp() - 1).abs().max()) < CLOSE
-    facts = updated(held, trees, temperature=temperature)
-    assert facts["gap"] < CLOSE
-    assert facts["clipped"] == 0
-    assert held.engine.policy_version == 2
+    facts = updated(backend, trees, temperature=temperature)
+    assert facts["logprob_gap"] < CLOSE
+    assert facts["clip_fraction"] == 0
+    assert backend.engine.policy_version == 2
 
 
 # Whole runs.
@@ -148,18 +151,22 @@ def config_of(model: Path) -> TrainConfig:
     """Three steps, after a supervised start that makes a right answer likely enough for something to be learnt."""
     words = {
         "model": str(model),
-        "task": "series:train",
-        "taskset": {"terms": [2, 6]},
+        "task": "codes:train",
         "dialect": "terse",
         "steps": 3,
         "tasks_per_step": 8,
         "group_size": 8,
         "overlap": 1,
         "budget": {"tokens": [60, 90], "nodes": 6, "depth": 1, "window": 128, "reserve": 4},
-        "warm": {"steps": 40, "trees_per_step": 32, "delegate": 0.5, "update": {"learning_rate": 3e-3, "warmup_steps": 5}},
+        "warm": {
+            "steps": 40,
+            "trees_per_step": 32,
+            "delegate": 0.5,
+            "update": {"learning_rate": 3e-3, "warmup_steps": 5},
+        },
         "update": {"learning_rate": 1e-3, "micro_batch_tokens": 4096},
         "sampler": {"device": DEVICE, "dtype": "float32", "cache_tokens": 16384},
-        "gap": 1e-3,
+        "max_logprob_gap": 1e-3,
         "save_every": 1,
     }
     return load(TrainConfig, base=words)
@@ -170,8 +177,8 @@ def check(run: RunDir) -> None:
     logged = run.metrics()
     assert [record["step"] for record in logged] == [0, 1, 2]
     assert {record["trees"] for record in logged} == {64}
-    assert min(record["norm"] for record in logged) > 0
-    assert max(record["gap"] or 0 for record in logged) < CLOSE
+    assert min(record["grad_norm"] for record in logged) > 0
+    assert max(record["logprob_gap"] or 0 for record in logged) < CLOSE
     assert max(record["age_max"] for record in logged) <= 1
     newest = latest(run.path)
     assert newest is not None
@@ -189,8 +196,8 @@ def test_three_steps_of_a_run_that_learns_while_it_collects(tmp_path: Path, nano
 def test_a_run_that_stopped_goes_on_to_its_end(tmp_path: Path, nano: Path) -> None:
     def stop(record: dict[str, Any]) -> None:
         if record["step"] == 1 and "part" not in record:
-            raise TrainError("somebody has had enough")
+            raise TrainError("stopped here")
 
-    with pytest.raises(TrainError, match="somebody has had enough"):
-        train(config_of(nano), runs=tmp_path, tell=stop)
+    with pytest.raises(TrainError, match="stopped here"):
+        train(config_of(nano), runs=tmp_path, on_step=stop)
     check(resume(tmp_path / "train"))

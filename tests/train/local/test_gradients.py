@@ -8,10 +8,10 @@ import threading
 import pytest
 import torch
 
-from ramet.train.local.forward import score
-from ramet.train.local.gradients import backward
-from ramet.train.local.losses import Loss
+from ramet.train.local.forward import row_logprobs
+from ramet.train.local.gradients import forward_backward
 from ramet.train.local.policy import Policy, prepare
+from ramet.train.loss import Loss
 from ramet.train.rows import Row
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model, row
 
@@ -41,10 +41,10 @@ def test_rows_of_the_same_weights_have_no_gap_and_every_loss_the_same_gradient()
     ]
     found = []
     for loss in (Loss(kind="ppo"), Loss(kind="cispo"), PLAIN, Loss(kind="ppo", ceiling=2.0)):
-        stats = backward(policy, rows, loss=loss, tokens=100, temperature=0.8)
-        assert stats.gap_max is not None
-        assert stats.gap_max < CLOSE
-        assert stats.clipped == 0.0
+        stats = forward_backward(policy, rows, loss=loss, micro_batch_tokens=100, temperature=0.8)
+        assert stats.logprob_gap_max is not None
+        assert stats.logprob_gap_max < CLOSE
+        assert stats.clip_fraction == 0.0
         found.append(gradients(policy))
     for other in found[1:]:
         assert largest_difference(found[0], other) < CLOSE
@@ -56,21 +56,21 @@ def test_the_gap_is_taken_of_rows_this_version_sampled() -> None:
         row(1, 2, 3, logprobs=(0, 0, -9.0), versions=(3,)),
         row(1, 2, 4, node=1, versions=(4,), logprobs=(0,) * 3),
     )
-    now = score(policy, [new]).logprobs.item()
-    stats = backward(policy, [old, new], loss=PLAIN, tokens=100, version=4)
-    assert stats.gap == pytest.approx(abs(now))
-    assert stats.gap_max == pytest.approx(abs(now))
-    assert backward(policy, [old], loss=PLAIN, tokens=100, version=4).gap is None
+    now = row_logprobs(policy, [new]).logprobs.item()
+    stats = forward_backward(policy, [old, new], loss=PLAIN, micro_batch_tokens=100, version=4)
+    assert stats.logprob_gap == pytest.approx(abs(now))
+    assert stats.logprob_gap_max == pytest.approx(abs(now))
+    assert forward_backward(policy, [old], loss=PLAIN, micro_batch_tokens=100, version=4).logprob_gap is None
 
 
 def test_what_a_step_reports_by_hand() -> None:
     rows = [row(1, 2, 3, 4, trained=2), row(1, 2, 5, node=1), row(7, 8, node=2), row(1, 2, node=3, mask=(False, False))]
-    stats = backward(prepare(model()), rows, loss=PLAIN, tokens=3, entropy=True)
+    stats = forward_backward(prepare(model()), rows, loss=PLAIN, micro_batch_tokens=3, entropy=True)
     assert (stats.num_rows, stats.num_trained) == (4, 4)
     assert stats.num_tokens == 3 + 2 + 1  # what rows read, each for itself
     assert stats.num_read == 3 + 1  # 1 2 3 and 7: the second row reads nothing of its own
     assert stats.num_batches == 2
-    assert stats.gap is None
+    assert stats.logprob_gap is None
     assert stats.kl is None
     assert stats.entropy is not None
     assert 0 < stats.entropy <= torch.tensor(VOCABULARY).log().item()
@@ -78,8 +78,8 @@ def test_what_a_step_reports_by_hand() -> None:
 
 def test_a_step_without_rows_is_nothing() -> None:
     policy = prepare(model())
-    stats = backward(policy, [], loss=PLAIN, tokens=10)
-    assert (stats.loss, stats.num_batches, stats.clipped) == (0.0, 0, None)
+    stats = forward_backward(policy, [], loss=PLAIN, micro_batch_tokens=10)
+    assert (stats.loss, stats.num_batches, stats.clip_fraction) == (0.0, 0, None)
     assert gradients(policy) == {}
 
 
@@ -90,7 +90,7 @@ def test_pitfall_10_a_tree_may_grow_without_pulling_harder() -> None:
     steps = {}
     for aggregation in ("tree", "node"):
         for name, rows in {"alone": alone, "grown": grown}.items():
-            backward(policy, rows, loss=Loss(kind="plain", aggregation=aggregation), tokens=100)
+            forward_backward(policy, rows, loss=Loss(kind="plain", aggregation=aggregation), micro_batch_tokens=100)
             steps[aggregation, name] = gradients(policy)
     assert largest_difference(steps["tree", "alone"], steps["tree", "grown"]) < CLOSE
     assert largest_difference(steps["node", "alone"], steps["node", "grown"]) > 1e-3
@@ -100,10 +100,10 @@ def test_pitfall_17_tokens_sampled_alike_in_two_trees_are_computed_once_and_own_
     policy = prepare(model())
     loss = Loss(kind="plain", aggregation="constant")
     first, second = row(1, 2, 3, trained=2, advantage=0.25), row(1, 2, 3, trained=2, advantage=0.5, tree_id="u")
-    stats = backward(policy, [first, second], loss=loss, tokens=100)
+    stats = forward_backward(policy, [first, second], loss=loss, micro_batch_tokens=100)
     assert stats.num_read == 2
     both = gradients(policy)
-    backward(policy, [dataclasses.replace(first, advantage=0.75)], loss=loss, tokens=100)
+    forward_backward(policy, [dataclasses.replace(first, advantage=0.75)], loss=loss, micro_batch_tokens=100)
     assert largest_difference(both, gradients(policy)) < CLOSE
 
 
@@ -114,15 +114,25 @@ def test_pitfall_20_padding_has_no_loss_not_even_kl() -> None:
     steps = []
     for packed in (True, False):
         policy = prepare(model("llama"), packed=packed)
-        stats = backward(
-            policy, rows, loss=loss, tokens=100, reference=lambda batch: score(other, batch, temperature=1.0).logprobs
+        stats = forward_backward(
+            policy,
+            rows,
+            loss=loss,
+            micro_batch_tokens=100,
+            reference=lambda batch: row_logprobs(other, batch, temperature=1.0).logprobs,
         )
         assert stats.kl is not None
         assert stats.kl > 0
         steps.append(gradients(policy))
     policy = prepare(model("llama"), packed=False)
     for alone in rows:
-        backward(policy, [alone], loss=loss, tokens=100, reference=lambda batch: score(other, batch).logprobs)
+        forward_backward(
+            policy,
+            [alone],
+            loss=loss,
+            micro_batch_tokens=100,
+            reference=lambda batch: row_logprobs(other, batch).logprobs,
+        )
     steps.append(gradients(policy))
     assert largest_difference(steps[0], steps[1]) < CLOSE
     assert largest_difference(steps[0], steps[2]) < CLOSE
@@ -132,17 +142,17 @@ def test_rows_without_a_trained_token_change_nothing() -> None:
     policy = prepare(model())
     rows = [row(1, 2, 3), row(1, 4, 5, node=1)]
     silent = row(1, 2, 9, node=2, tree_id="other", mask=(False, False, False))
-    backward(policy, rows, loss=PLAIN, tokens=100)
+    forward_backward(policy, rows, loss=PLAIN, micro_batch_tokens=100)
     before = gradients(policy)
-    backward(policy, [*rows, silent], loss=PLAIN, tokens=100)
+    forward_backward(policy, [*rows, silent], loss=PLAIN, micro_batch_tokens=100)
     assert largest_difference(before, gradients(policy)) == 0.0
 
 
 def test_a_layer_computed_again_in_another_thread_still_follows_its_plan() -> None:
     rows = [row(1, 2, 3, at, at, trained=3, node=at) for at in range(5)]
     kept, again = prepare(model()), prepare(model(), checkpointing=True)
-    score(kept, rows).logprobs.sum().backward()
-    total = score(again, rows).logprobs.sum()
+    row_logprobs(kept, rows).logprobs.sum().backward()
+    total = row_logprobs(again, rows).logprobs.sum()
     thread = threading.Thread(target=total.backward)
     thread.start()
     thread.join()
@@ -152,7 +162,7 @@ def test_a_layer_computed_again_in_another_thread_still_follows_its_plan() -> No
 def test_a_second_pass_takes_ratios_from_where_the_update_began() -> None:
     policy = prepare(model())
     rows = [row(1, 2, 3, trained=2, logprobs=(0.0, -1.0, -1.0))]
-    began = score(policy, rows).logprobs.detach()
-    stats = backward(policy, rows, loss=Loss(kind="ppo"), tokens=100, proximal=lambda _: began)
-    assert stats.clipped == 0.0
+    began = row_logprobs(policy, rows).logprobs.detach()
+    stats = forward_backward(policy, rows, loss=Loss(kind="ppo"), micro_batch_tokens=100, proximal=lambda _: began)
+    assert stats.clip_fraction == 0.0
     assert stats.loss == pytest.approx(-1.0)

@@ -10,7 +10,8 @@ from hypothesis import given
 from torch import Tensor
 
 from ramet.errors import ConfigError, TrainError
-from ramet.train.local.losses import Loss, Term, k3, share, terms, token_loss, totals
+from ramet.train.local.losses import Term, k3, terms, token_loss
+from ramet.train.loss import Loss, share, totals
 from ramet.train.rows import Row
 from tests.train.tiny import row, tries
 
@@ -136,7 +137,7 @@ def test_pitfall_15_the_gradient_of_kl_is_unbiased(kind: str) -> None:
 
 def test_pitfall_15_kl_is_off_by_default_and_asks_for_its_reference() -> None:
     assert Loss().kl == 0.0
-    with pytest.raises(ConfigError, match="KL needs the log-probs of a reference"):
+    with pytest.raises(ConfigError, match=r"loss\.kl needs the log-probs of a reference"):
         one(Loss(kl=0.1), now=0.5, then=0.5, credit=1.0)
 
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from ramet.models.attention import unsupported
-from ramet.train.local.forward import score
-from ramet.train.local.gradients import Stats, backward
-from ramet.train.local.losses import Loss
+from ramet.train.local.forward import row_logprobs
+from ramet.train.local.gradients import forward_backward
 from ramet.train.local.packing import pack
 from ramet.train.local.policy import Lora, Policy, prepare
 from ramet.train.local.trie_attention import SegmentAttention
+from ramet.train.loss import Loss
+from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 from tests.train.tiny import SIZES, exact, gradients, largest_difference, model, row, tries
 
@@ -29,7 +30,7 @@ LOSS = Loss(kind="cispo", ceiling=2.0)
 
 
 def step(policy: Policy, rows: Sequence[Row], *, tokens: int = 1000, loss: Loss = LOSS) -> tuple[Stats, dict]:
-    stats = backward(policy, rows, loss=loss, tokens=tokens, temperature=0.7, entropy=True)
+    stats = forward_backward(policy, rows, loss=loss, micro_batch_tokens=tokens, temperature=0.7, entropy=True)
     return stats, gradients(policy)
 
 
@@ -41,7 +42,7 @@ def test_packed_and_padded_losses_and_gradients_agree(family: str, rows: list[Ro
     padded, padded_gradients = step(PADDED[family], rows)
     assert packed.loss == pytest.approx(padded.loss, abs=CLOSE)
     assert packed.entropy == pytest.approx(padded.entropy, abs=CLOSE)
-    assert packed.gap == pytest.approx(padded.gap, abs=CLOSE)
+    assert packed.logprob_gap == pytest.approx(padded.logprob_gap, abs=CLOSE)
     assert packed.num_read <= padded.num_read
     assert largest_difference(packed_gradients, padded_gradients) < CLOSE
 
@@ -88,7 +89,7 @@ def test_neither_micro_batches_nor_the_order_of_rows_change_a_step(
     shuffled = random.Random(seed).sample(rows, len(rows))
     parts, parts_gradients = step(PACKED["llama"], shuffled, tokens=tokens, loss=loss)
     assert parts.loss == pytest.approx(whole.loss, abs=CLOSE)
-    assert parts.clipped == pytest.approx(whole.clipped)
+    assert parts.clip_fraction == pytest.approx(whole.clip_fraction)
     assert largest_difference(parts_gradients, whole_gradients) < CLOSE
 
 
@@ -101,8 +102,8 @@ def test_rows_in_another_order_give_the_very_same_gradient() -> None:
 
 def test_scores_come_back_in_the_order_of_rows() -> None:
     first, second = row(5, 6, 7, trained=2), row(1, 2, 3, 4, trained=3, node=1)
-    together = score(PACKED["llama"], [first, second]).logprobs
-    apart = [score(PADDED["llama"], [only]).logprobs for only in (first, second)]
+    together = row_logprobs(PACKED["llama"], [first, second]).logprobs
+    apart = [row_logprobs(PADDED["llama"], [only]).logprobs for only in (first, second)]
     torch.testing.assert_close(together, torch.cat(apart), rtol=0, atol=CLOSE)
 
 
@@ -111,7 +112,7 @@ def test_pitfall_6_log_probs_are_those_of_the_whole_model_at_the_sampler_s_tempe
         with torch.no_grad():
             logits = model(family)(input_ids=torch.tensor([[3, 1, 4, 1]])).logits[0]
         expected = torch.log_softmax(logits / 0.5, dim=-1)
-        scores = score(policy, [row(3, 1, 4, 1, trained=3)], temperature=0.5, entropy=True)
+        scores = row_logprobs(policy, [row(3, 1, 4, 1, trained=3)], temperature=0.5, entropy=True)
         torch.testing.assert_close(scores.logprobs, expected[[0, 1, 2], [1, 4, 1]], rtol=0, atol=CLOSE)
         entropy = -(expected.exp() * expected).sum(-1)[:3]
         torch.testing.assert_close(scores.entropies, entropy, rtol=0, atol=CLOSE)
@@ -127,7 +128,7 @@ def test_the_vocabulary_in_chunks_is_the_vocabulary_at_once() -> None:
     results: list[torch.Tensor] = []
     for chunk_elements in (1, 40, 10**6):
         policy = prepare(model("qwen3"))
-        scores = score(policy, rows, temperature=0.3, chunk_elements=chunk_elements)
+        scores = row_logprobs(policy, rows, temperature=0.3, chunk_elements=chunk_elements)
         (scores.logprobs * torch.arange(15)).sum().backward()
         results.append(torch.cat([p.grad.flatten() for p in policy.trained if p.grad is not None]))
     torch.testing.assert_close(results[0], results[2], rtol=0, atol=CLOSE)
@@ -170,7 +171,7 @@ def test_dropout_is_off_so_that_the_learner_sees_what_the_sampler_saw() -> None:
     made = LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.9))
     policy = prepare(exact(made).train(), checkpointing=True)
     rows = [row(1, 2, 3, 4, 5, 6, trained=4)]
-    assert torch.equal(score(policy, rows).logprobs, score(policy, rows).logprobs)
+    assert torch.equal(row_logprobs(policy, rows).logprobs, row_logprobs(policy, rows).logprobs)
 
 
 @pytest.mark.parametrize(
@@ -221,5 +222,5 @@ def test_pitfall_23_a_model_that_cannot_be_packed_is_padded() -> None:
     assert unsupported(policy.core) is not None
     assert not policy.packs
     rows = [row(1, 2, 3, 4, 5, 6, 7, trained=2), row(1, 2, 3, node=1)]
-    together, apart = score(policy, rows).logprobs, [score(policy, [only]).logprobs for only in rows]
+    together, apart = row_logprobs(policy, rows).logprobs, [row_logprobs(policy, [only]).logprobs for only in rows]
     torch.testing.assert_close(together, torch.cat(apart), rtol=0, atol=CLOSE)

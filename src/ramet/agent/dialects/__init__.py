@@ -1,14 +1,13 @@
-"""How a model writes actions. A new dialect is one file and one line in `DIALECTS`."""
+"""How a model writes actions. A new dialect is one module and one line in `DIALECTS`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from ramet.agent.dialects.python import PythonDialect
 from ramet.agent.dialects.terse import TerseDialect
 from ramet.agent.dialects.tools import ToolsDialect
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import Dialect
 
 DIALECTS: dict[str, Callable[[], Dialect]] = {
@@ -19,9 +18,7 @@ DIALECTS: dict[str, Callable[[], Dialect]] = {
 
 
 def make_dialect(name: str) -> Dialect:
-    """The dialect of that name."""
+    """A new dialect by its name."""
     if name not in DIALECTS:
-        near = get_close_matches(name, DIALECTS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"unknown dialect {name!r}: accepted are {', '.join(DIALECTS)}{hint}")
+        raise ConfigError(f"unknown dialect {name!r}: {did_you_mean(name, DIALECTS)}")
     return DIALECTS[name]()

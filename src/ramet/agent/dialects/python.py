@@ -1,7 +1,7 @@
-"""One Python cell a turn, with `await delegate(...)`, the world's functions and `finish(value)`.
+"""One Python cell per turn, with `await delegate(...)`, the world's functions and `finish(value)`.
 
-The cell is ordinary async Python. Children start when the cell waits for them: all that were called by then are
-admitted together and run in parallel, and the cell goes on as soon as the first answers.
+The cell is ordinary async Python. Children start when the cell awaits: all calls made by then are admitted together
+and run in parallel, and the cell resumes as soon as the first child answers.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from anyio.abc import TaskGroup
 
 from ramet.agent.prompts import load
 from ramet.agent.returns import convert, type_text
-from ramet.agent.sandbox import HostCall, Interpreter, Sandbox, Step
+from ramet.agent.sandbox import CellState, HostCall, Interpreter, Sandbox
 from ramet.agent.wording import (
-    WHY,
+    CLOSING_REASON,
     after_thoughts,
     answer_in,
     as_text,
     cut,
     describe,
-    left_text,
     missing_note,
+    remaining_text,
     report_text,
 )
 from ramet.errors import MalformedAction, ModelFault
-from ramet.interfaces import Child, Host, HostFunction, Left, Outcome, Report, Request, Result
+from ramet.interfaces import Child, Host, HostFunction, Outcome, Remaining, Report, Request, Result
 from ramet.types import Refusal, State, Stop
 
 OPEN, CLOSE = "<python>", "</python>"
@@ -39,7 +39,7 @@ NOT_AWAITED = "delegate(...) was called without await, so no clone was started: 
 
 
 def cell_in(text: str) -> str | None:
-    """The code of a turn: between python tags, or in the first fenced block.
+    """The code in a turn: between python tags, or in the first fenced block.
 
     Example:
         cell_in("<python>print(1)</python>")  # "print(1)"
@@ -52,13 +52,13 @@ def cell_in(text: str) -> str | None:
 
 
 class PythonDialect:
-    """The `python` dialect. Give it an open `Sandbox` to share workers between trees; else each tree has two."""
+    """The `python` dialect. Pass an open `Sandbox` to share workers between trees; by default each tree has two."""
 
     name = "python"
     stop = (CLOSE,)
 
     def __init__(self, sandbox: Sandbox | None = None) -> None:
-        self._given = sandbox
+        self._shared = sandbox
         self._sandbox = sandbox
         self._users = 0
 
@@ -72,7 +72,7 @@ class PythonDialect:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._users -= 1
-        if not self._users and self._sandbox is not None and self._given is None:
+        if not self._users and self._sandbox is not None and self._shared is None:
             sandbox, self._sandbox = self._sandbox, None
             await sandbox.__aexit__(None, None, None)
 
@@ -98,11 +98,14 @@ class PythonDialect:
     def results(self, results: Sequence[Result]) -> str:
         return "\n".join(f"[{result.label}]\n{result.text}" for result in results)
 
-    def left(self, left: Left) -> str:
-        return left_text(left)
+    def remaining(self, remaining: Remaining) -> str:
+        return remaining_text(remaining)
 
     def closing(self, why: Stop) -> str:
-        return f"{WHY[why]} End now, from what you have: one short cell with finish(value), or just the answer as text."
+        return (
+            f"{CLOSING_REASON[why]} End now, from what you have: "
+            "one short cell with finish(value), or just the answer as text."
+        )
 
     def session(self, host: Host) -> PythonSession:
         if self._sandbox is None:
@@ -121,17 +124,17 @@ class PythonSession:
         self.host = host
         self._closing = False
         self._cells = 0
-        later = {name for name, function in host.functions.items() if inspect.iscoroutinefunction(function)}
+        deferred = {name for name, function in host.functions.items() if inspect.iscoroutinefunction(function)}
         functions: dict[str, Callable[..., Any]] = {**host.functions, "finish": self._finish, "delegate": _by_name}
         inputs = {"context": dict(host.context) if host.text is None else host.text}
         self.interpreter: Interpreter = sandbox.interpreter(
-            functions, later=frozenset(later | {"delegate"}), inputs=inputs, output_bytes=host.output_bytes
+            functions, deferred=frozenset(deferred | {"delegate"}), inputs=inputs, output_bytes=host.output_bytes
         )
 
     async def act(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
         code = cell_in(text)
         if code is None:
-            return self._spoken(text, finish=finish)
+            return self._plain_answer(text, finish=finish)
         if finish == "length" and CLOSE not in text:
             return Outcome(results=[Result("note", "your turn was cut off before the cell was complete")], faults=1)
         return await self._run(code)
@@ -142,13 +145,13 @@ class PythonSession:
         if code is None:
             return Outcome(done=True, answer=answer_in(text))
         outcome = await self._run(code)
-        if not outcome.done:  # what the cell printed is the best there is
+        if not outcome.done:  # what the cell printed is the best available answer
             printed = self.interpreter.printed.text.strip()
             return Outcome(done=True, answer=printed or None, faults=outcome.faults)
         return outcome
 
-    def _spoken(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
-        """A turn without a cell is an answer, if it is complete and of the wanted type."""
+    def _plain_answer(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
+        """The answer in a turn without a cell, if the turn is complete and the answer has the wanted type."""
         answer = answer_in(text)
         if answer is None or finish == "length":
             why = "your turn was cut off before it ended" if finish == "length" else "your turn was empty"
@@ -160,7 +163,7 @@ class PythonSession:
         return Outcome(done=True, answer=as_text(value), value=value)
 
     def _finish(self, value: object = None) -> object:
-        """Check the value; a wrong one is an error inside the cell, so that the child can mend it."""
+        """Check the value. A wrong one raises inside the cell, so that the child can correct it."""
         if self.host.returns is not None and not self._closing:
             value = convert(value, self.host.returns)
         size, limit = len(as_text(value).encode()), self.host.result_bytes
@@ -170,26 +173,26 @@ class PythonSession:
         return value
 
     async def _run(self, code: str) -> Outcome:
-        """Run a cell to its end, children included."""
+        """Run a cell and its children to the end."""
         self._cells += 1
         answers = Answers()
         notes: list[Result] = []
-        step = Step()
+        state = CellState()
         async with anyio.create_task_group() as group:
-            step = await self.interpreter.start(code)
-            while step.parked is not None:
-                self._serve(step, group, answers, notes)
+            state = await self.interpreter.start(code)
+            while state.parked is not None:
+                self._start_calls(state, group, answers, notes)
                 self.host.node.state = State.WAITING
-                ready = await answers.some()
+                ready = await answers.wait()
                 self.host.node.state = State.ACTING
-                step = await self.interpreter.resume(step.parked, ready)
-            group.cancel_scope.cancel()  # calls that nobody waits for any more
-        return self._outcome(step, answers, notes)
+                state = await self.interpreter.resume(state.parked, ready)
+            group.cancel_scope.cancel()  # calls that the cell no longer awaits
+        return self._outcome(state, answers, notes)
 
-    def _serve(self, step: Step, group: TaskGroup, answers: Answers, notes: list[Result]) -> None:
-        """Start every call that is new. Children are admitted together, before any of them starts."""
-        calls = [self.interpreter.calls[i] for i in sorted(step.pending) if i not in answers.begun]
-        answers.begun.update(call.id for call in calls)
+    def _start_calls(self, state: CellState, group: TaskGroup, answers: Answers, notes: list[Result]) -> None:
+        """Start every new call. Children are admitted together, before any of them starts."""
+        calls = [self.interpreter.calls[i] for i in sorted(state.pending) if i not in answers.started]
+        answers.started.update(call.id for call in calls)
         children = [call for call in calls if call.name == "delegate"]
         asked: list[HostCall] = []
         requests: list[Request] = []
@@ -199,8 +202,8 @@ class PythonSession:
                 asked.append(call)
             except MalformedAction as fault:
                 answers.give(call.id, TypeError(str(fault)))
-        beside = len(step.pending) - len(calls)
-        admitted = self.host.admit(requests, beside=beside) if requests else []
+        awaited = len(state.pending) - len(calls)
+        admitted = self.host.admit(requests, awaited=awaited) if requests else []
         for call, child in zip(asked, admitted, strict=True):
             if isinstance(child, Refusal):
                 report = Report(goal=child.goal, error=child.reason)
@@ -230,42 +233,43 @@ class PythonSession:
         except ModelFault as fault:
             answers.give(call.id, ValueError(str(fault)))
 
-    def _outcome(self, step: Step, answers: Answers, notes: list[Result]) -> Outcome:
-        if step.finished:
-            text = as_text(step.value)
-            return Outcome(done=True, answer=text, value=step.value)
+    def _outcome(self, state: CellState, answers: Answers, notes: list[Result]) -> Outcome:
+        if state.finished:
+            text = as_text(state.value)
+            return Outcome(done=True, answer=text, value=state.value)
         printed = self.interpreter.printed.text
-        forgotten = any(
-            call.name == "delegate" for number, call in self.interpreter.calls.items() if number not in answers.begun
+        not_awaited = any(
+            call.name == "delegate" for number, call in self.interpreter.calls.items() if number not in answers.started
         )
-        parts = [printed.rstrip("\n"), cut(step.error or "", self.host.output_bytes), NOT_AWAITED if forgotten else ""]
+        error = cut(state.error or "", self.host.output_bytes)
+        parts = [printed.rstrip("\n"), error, NOT_AWAITED if not_awaited else ""]
         shown = "\n".join(part for part in parts if part) or "(no output)"
-        failed = step.error is not None or forgotten
+        failed = state.error is not None or not_awaited
         return Outcome(results=[Result(f"cell {self._cells}", shown), *notes], faults=int(failed))
 
 
 class Answers:
-    """Answers on their way into a waiting cell."""
+    """Results on their way into a parked cell."""
 
     def __init__(self) -> None:
-        self.begun: set[int] = set()
+        self.started: set[int] = set()
         self._ready: dict[int, object] = {}
-        self._came = anyio.Event()
+        self._arrived = anyio.Event()
 
     def give(self, number: int, answer: object) -> None:
         self._ready[number] = answer
-        self._came.set()
+        self._arrived.set()
 
-    async def some(self) -> dict[int, object]:
-        """Wait for one, then take all that are there."""
-        await self._came.wait()
+    async def wait(self) -> dict[int, object]:
+        """Wait for the first answer, then take all that have arrived."""
+        await self._arrived.wait()
         ready, self._ready = self._ready, {}
-        self._came = anyio.Event()
+        self._arrived = anyio.Event()
         return ready
 
 
 def _by_name() -> None:
-    """Stands for `delegate` when a cell only names it."""
+    """What `delegate` is when a cell names it without calling it."""
 
 
 def _request(call: HostCall, context: Mapping[str, str]) -> Request:
@@ -286,13 +290,13 @@ def _request(call: HostCall, context: Mapping[str, str]) -> Request:
     )
 
 
-def _keys(handed: object, context: Mapping[str, str]) -> list[object] | None:
-    """The keys somebody names, or None when a value is handed over. Only a node that has keys can name them."""
-    if handed is None:
+def _keys(passed: object, context: Mapping[str, str]) -> list[object] | None:
+    """The context keys of a call, or None when it passes a value. Only a node with texts can name keys."""
+    if passed is None:
         return []
-    if context and isinstance(handed, list) and all(isinstance(key, str) for key in handed):  # pyright: ignore[reportUnknownVariableType]
-        return list(handed)  # pyright: ignore[reportUnknownArgumentType]
-    return [handed] if isinstance(handed, str) and handed in context else None
+    if context and isinstance(passed, list) and all(isinstance(key, str) for key in passed):  # pyright: ignore[reportUnknownVariableType]
+        return list(passed)  # pyright: ignore[reportUnknownArgumentType]
+    return [passed] if isinstance(passed, str) and passed in context else None
 
 
 def _signature(goal: str, context: object = None, tokens: int | None = None, returns: object = None) -> None: ...

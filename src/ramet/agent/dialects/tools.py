@@ -1,6 +1,6 @@
 """Hermes-style tool calls: `<tool_call>{"name": "delegate", "arguments": {"goals": [...]}}</tool_call>`.
 
-Calls of one turn run in parallel, turns follow each other. Texts are handed over by key: the root sees the keys, the
+Calls of one turn run in parallel, turns run one after another. Texts are passed by key: the root sees the keys, the
 clone gets the text.
 """
 
@@ -19,20 +19,20 @@ import json_repair
 
 from ramet.agent.prompts import load
 from ramet.agent.wording import (
-    WHY,
+    CLOSING_REASON,
     after_thoughts,
     answer_in,
     as_text,
     context_block,
     cut,
     describe,
-    left_text,
     missing_note,
+    remaining_text,
     report_text,
     signature,
 )
 from ramet.errors import MalformedAction, ModelFault
-from ramet.interfaces import Host, HostFunction, Left, Outcome, Report, Request, Result
+from ramet.interfaces import Host, HostFunction, Outcome, Remaining, Report, Request, Result
 from ramet.types import Stop
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -50,7 +50,7 @@ class Call:
 
 
 def parse_calls(text: str, *, finish: Literal["stop", "length"]) -> list[Call | MalformedAction]:
-    """Every call of a turn, in order. A block that cannot be read is kept as the reason why.
+    """All calls of a turn, in order. An unreadable block becomes the fault that explains it.
 
     Example:
         parse_calls('<tool_call>{"name": "f", "arguments": {}}</tool_call>', finish="stop")
@@ -89,7 +89,7 @@ def _parse(block: str, *, repaired: bool = False) -> Call | MalformedAction:
 
 
 def parse_requests(arguments: Mapping[str, Any], *, call: int) -> list[Request]:
-    """The children one `delegate` call asks for.
+    """The children that one `delegate` call requests.
 
     A goal is a text, or an object with `goal` and its own `context` and `tokens`.
     """
@@ -133,7 +133,7 @@ class ToolsDialect:
     def opening(self, host: Host, *, missing: Sequence[str]) -> str:
         parts = [host.node.goal]
         if host.context and not host.reads_texts:
-            # The root sees titles only: reading is what it delegates.
+            # The root sees titles only: it delegates the reading.
             parts.append("Context keys:\n" + "\n".join(f"- {key}" for key in host.context))
         elif host.context:
             parts.append(context_block(host.context))
@@ -144,12 +144,13 @@ class ToolsDialect:
         lines = "\n".join(f"{result.label}: {result.text}" for result in results)
         return f"<tool_response>\n{lines}\n</tool_response>"
 
-    def left(self, left: Left) -> str:
-        return left_text(left)
+    def remaining(self, remaining: Remaining) -> str:
+        return remaining_text(remaining)
 
     def closing(self, why: Stop) -> str:
         return (
-            f"{WHY[why]} Give your final answer now, from what you have, without tool calls.\nAnswer with: Answer: ..."
+            f"{CLOSING_REASON[why]} Give your final answer now, from what you have, without tool calls.\n"
+            "Answer with: Answer: ..."
         )
 
     def session(self, host: Host) -> ToolsSession:
@@ -158,7 +159,7 @@ class ToolsDialect:
 
 @dataclass(slots=True)
 class TurnWork:
-    """What the calls of one turn ask for, and a slot for each call's results."""
+    """The requests and function calls of one turn, and a slot for each call's results."""
 
     slots: list[list[Result]]
     requests: list[tuple[int, Request]] = field(default_factory=list[tuple[int, Request]])
@@ -186,30 +187,30 @@ class ToolsSession:
         return Outcome(results=[Result("note", why)], faults=1)
 
     async def close(self, text: str) -> Outcome:
-        spoken = BLOCK.sub("", after_thoughts(text)).partition(OPEN)[0]
-        return Outcome(done=True, answer=answer_in(spoken))
+        plain = BLOCK.sub("", after_thoughts(text)).partition(OPEN)[0]
+        return Outcome(done=True, answer=answer_in(plain))
 
     async def _run(self, calls: Sequence[Call | MalformedAction]) -> Outcome:
-        """All calls of the turn: functions at once, then the clones of every call, admitted and run together."""
+        """Run all calls of the turn: plain functions first, then async functions and clones in parallel."""
         turn = TurnWork([[] for _ in calls])
         for number, call in enumerate(calls):
-            self._sort(number, call, turn)
-        # Plain functions act on the world at once, in the order written; what can wait runs beside the clones.
+            self._sort_call(number, call, turn)
+        # Plain functions change the world in the order written; async functions run in parallel with the clones.
         for number, call, function in turn.functions:
             if not inspect.iscoroutinefunction(function):
                 await self._call(function, call, turn, number)
         reports: list[Report] = []
-        waiting = [entry for entry in turn.functions if inspect.iscoroutinefunction(entry[2])]
-        async with anyio.create_task_group() if waiting else nullcontext() as group:
-            for number, call, function in waiting:
+        async_calls = [entry for entry in turn.functions if inspect.iscoroutinefunction(entry[2])]
+        async with anyio.create_task_group() if async_calls else nullcontext() as group:
+            for number, call, function in async_calls:
                 if group is not None:
                     group.start_soon(self._call, function, call, turn, number)
             if turn.requests:
                 reports = await self.host.run_all([request for _, request in turn.requests])
         return self._outcome(turn, reports)
 
-    def _sort(self, number: int, call: Call | MalformedAction, turn: TurnWork) -> None:
-        """Find out what a call wants; what is wrong with it is its result."""
+    def _sort_call(self, number: int, call: Call | MalformedAction, turn: TurnWork) -> None:
+        """Add a call to the turn's requests or functions; a malformed call gets its fault as result."""
         try:
             if isinstance(call, MalformedAction):
                 raise call
@@ -256,7 +257,7 @@ class ToolsSession:
 
 
 def _ignored(call: Call) -> list[Result]:
-    """What a `delegate` call said that has no effect: told, so that nothing is dropped in silence."""
+    """Notes on arguments of a `delegate` call that have no effect: nothing is dropped silently."""
     notes: list[Result] = []
     unknown = [name for name in call.arguments if name not in (*ACCEPTED, "goal")]
     if unknown:

@@ -1,4 +1,4 @@
-"""The words a node reads. Prefix-stable: what all nodes share comes first, the goal last."""
+"""System prompts. What all nodes share comes first and the goal last, so that engines can cache the prefix."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from importlib.resources import files
 
 @cache
 def load(name: str) -> str:
-    """The text of one prompt file."""
+    """The text of a prompt file."""
     return files("ramet.agent.prompts").joinpath(f"{name}.txt").read_text(encoding="utf-8").strip()

@@ -1,8 +1,8 @@
-"""A model in this process: see `LocalEngine`."""
+"""The local engine: a model in this process."""
 
-from ramet.models.folders import check_packages
+from ramet.models.packages import check_packages
 
-check_packages("", "numpy")  # one clear line rather than a traceback from deep inside
+check_packages("numpy")  # a one-line error instead of a traceback
 
 from ramet.engine.local.engine import LocalEngine  # noqa: E402
 from ramet.engine.local.scheduler import Stats  # noqa: E402

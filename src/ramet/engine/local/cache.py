@@ -1,10 +1,11 @@
-"""Which tokens' keys and values lie where, and who may read them.
+"""The prefix cache: which page holds the keys and values of which tokens.
 
 Memory is cut into pages of a few tokens. Pages form a tree by content: the path from the root to a page spells the text
-it stands behind, so every text that begins the same way finds the same pages. A page that only begins the same way is
-copied and continued: no token is ever computed twice because of where a page ends.
+up to and including it, so texts with a common prefix share pages. When the prefix ends inside a page, that page is
+copied and continued, so page boundaries never cause a token to be computed twice.
 
-The tree is salted: pages computed by other weights are another tree. Nobody looks there again, and they go first.
+Trees are salted: each version of the weights has its own tree. Trees of old versions are never matched again, and their
+pages are evicted first.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ Ids = tuple[int, ...]
 
 
 class Page:
-    """A place in memory and its tokens. `ready` of them have been computed, or will be by the step being planned."""
+    """A page of memory and its tokens. `ready` of them are computed, or will be by the step being planned."""
 
-    __slots__ = ("children", "ids", "issued", "keepers", "number", "parent", "ready", "touched", "users")
+    __slots__ = ("children", "computed_in", "ids", "last_used", "number", "parent", "pins", "ready", "users")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.ids: Ids = ()
         self.ready = 0
-        self.issued = -1  # the step that computed the newest of them
+        self.computed_in = -1  # the step that computed the newest token
         self.parent: Page | None = None  # None: not in the tree
         self.children: list[Page] = []  # sorted by ids
-        self.users = 0  # running sequences that read it
-        self.keepers = 0  # waiting nodes that will come back for it
-        self.touched = 0
+        self.users = 0  # running requests that use it
+        self.pins = 0  # nodes between two turns that will need it again
+        self.last_used = 0
 
     def closest(self, ids: Ids) -> tuple[Page | None, int]:
-        """The child with the longest common beginning, and its length. In sorted order it is a neighbour."""
+        """The child with the longest common prefix, and its length. In sorted order it is a neighbour of `ids`."""
         at = bisect_left(self.children, ids, key=_ids)
         best, longest = None, 0
         for child in self.children[max(0, at - 1) : at + 1]:
@@ -58,12 +59,12 @@ def _common(left: Ids, right: Ids) -> int:
 
 @dataclass(slots=True)
 class Match:
-    """How much of a text is known. `awaited`: more will be once somebody else's step has run, so better wait for it."""
+    """The cached prefix of a text. `pending`: a step in progress computes more of it, so the request should wait."""
 
     pages: list[Page] = field(default_factory=list[Page])
-    begun: Page | None = None  # a page to copy `begun_tokens` from
-    begun_tokens: int = 0
-    awaited: bool = False
+    partial: Page | None = None  # a page to copy `partial_tokens` from
+    partial_tokens: int = 0
+    pending: bool = False
 
 
 class PrefixCache:
@@ -78,10 +79,10 @@ class PrefixCache:
         self.size = size
         self.total = pages
         self.evicted = 0
-        self.idle = 0  # in the tree, read by nobody
+        self.idle = 0  # pages in the tree that no running request uses
         self._free = list(range(pages - 1, -1, -1))
         self._roots: dict[Hashable, Page] = {}
-        self._leaves: list[tuple[bool, int, int, Page]] = []  # idle ones, the first to go first; checked when taken
+        self._candidates: list[tuple[bool, int, int, Page]] = []  # a heap of idle leaves; may have outdated entries
         self._order = itertools.count()
         self._clock = 0
 
@@ -98,7 +99,7 @@ class PrefixCache:
         return root
 
     def match(self, ids: Sequence[int], *, salt: Hashable, step: int) -> Match:
-        """What is known of all but the last token: that one has to be computed, to say what follows it."""
+        """The cached prefix of all tokens but the last, which is always computed: sampling needs its logits."""
         found, node, at, limit = Match(), self.root(salt), 0, len(ids) - 1
         while at < limit:
             page, common = node.closest(tuple(ids[at : at + self.size]))
@@ -106,36 +107,36 @@ class PrefixCache:
             if page is None or not common:
                 break
             if page.ready < common:
-                found.awaited = True
+                found.pending = True
                 break
             if common < self.size:
-                # A copy is made before the step runs, so it cannot hold what the step computes.
-                found.awaited = page.issued >= step
-                found.begun, found.begun_tokens = page, common
+                # Pages are copied before the step runs, so a copy lacks what the same step computes.
+                found.pending = page.computed_in >= step
+                found.partial, found.partial_tokens = page, common
                 break
             found.pages.append(page)
             node, at = page, at + self.size
         return found
 
-    def hold(self, pages: Sequence[Page]) -> None:
-        """Somebody reads these from now on."""
+    def acquire(self, pages: Sequence[Page]) -> None:
+        """Count one more user of each page."""
         for page in pages:
             if page.users == 0 and page.parent is not None:
                 self.idle -= 1
             page.users += 1
 
-    def take(self, number: int) -> list[Page] | None:
-        """That many empty pages, held; None when there are not so many, and nothing has changed."""
+    def allocate(self, number: int) -> list[Page] | None:
+        """That many empty pages with one user each; None, with nothing changed, when there are fewer."""
         if number > self.available:
             return None
         while len(self._free) < number:
             self._evict()
-        taken = [Page(self._free.pop()) for _ in range(number)]
-        self.hold(taken)
-        return taken
+        pages = [Page(self._free.pop()) for _ in range(number)]
+        self.acquire(pages)
+        return pages
 
     def link(self, page: Page, ids: Ids, *, after: Page, ready: int) -> Page:
-        """Put a page into the tree; returns it, or the one that already says the same and more."""
+        """Add a page to the tree; returns it, or the existing page that begins with the same tokens."""
         at = bisect_left(after.children, ids, key=_ids)
         if at < len(after.children) and after.children[at].ids[: len(ids)] == ids:
             return after.children[at]
@@ -143,11 +144,11 @@ class PrefixCache:
         after.children.insert(at, page)
         if page.users == 0:
             self.idle += 1
-            self._offer(page)
+            self._add_candidate(page)
         return page
 
     def unlink(self, page: Page) -> None:
-        """Take a page without children out of the tree."""
+        """Remove a page without children from the tree."""
         parent = page.parent
         if parent is None:
             return
@@ -159,37 +160,37 @@ class PrefixCache:
         page.parent = None
         if page.users == 0:
             self.idle -= 1
-        self._offer(parent)
+        self._add_candidate(parent)
 
-    def drop(self, pages: Sequence[Page]) -> None:
-        """Somebody is done with these: what is in the tree stays until room is needed, the rest is free."""
+    def release(self, pages: Sequence[Page]) -> None:
+        """Count one user less of each page. Unused pages in the tree stay until evicted; others are free at once."""
         self._clock += 1
         for page in reversed(pages):
             page.users -= 1
-            page.touched = self._clock
+            page.last_used = self._clock
             if page.users:
                 continue
             if page.parent is None:
                 self._free.append(page.number)
             else:
                 self.idle += 1
-                self._offer(page)
+                self._add_candidate(page)
 
-    def keep(self, pages: Sequence[Page], by: int) -> None:
-        """A waiting node will come back for these (1), or will not any more (-1)."""
+    def pin(self, pages: Sequence[Page], by: int) -> None:
+        """Pin (1) or unpin (-1) pages: pinned pages are evicted last."""
         for page in pages:
-            page.keepers += by
-            self._offer(page)
+            page.pins += by
+            self._add_candidate(page)
 
-    def _offer(self, page: Page) -> None:
+    def _add_candidate(self, page: Page) -> None:
         if page.users == 0 and page.parent is not None and not page.children:
-            heapq.heappush(self._leaves, (page.keepers > 0, page.touched, next(self._order), page))
+            heapq.heappush(self._candidates, (page.pins > 0, page.last_used, next(self._order), page))
 
     def _evict(self) -> None:
         while True:
-            kept, touched, _, page = heapq.heappop(self._leaves)
+            pinned, last_used, _, page = heapq.heappop(self._candidates)
             stale = page.users or page.parent is None or page.children
-            if not stale and (kept, touched) == (page.keepers > 0, page.touched):
+            if not stale and (pinned, last_used) == (page.pins > 0, page.last_used):
                 break
         self.unlink(page)
         self._free.append(page.number)

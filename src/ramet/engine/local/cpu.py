@@ -1,8 +1,8 @@
 # pyright: standard
-"""Steps on a CPU: float32, batched over all requests, one attention call per layer for all that are being answered.
+"""Steps on a CPU: one batched forward pass for all requests.
 
-Keys and values live in pages. Gathering a request's pages anew for every token would cost more than attention itself,
-so requests that are being answered also have a dense row each on a shelf, filled once when they join and appended to.
+Keys and values live in pages. Gathering the pages of a request for every token would cost more than attention itself,
+so a request that is decoding also has a dense row: filled once when decoding starts, then appended to.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ramet.engine.local.sampling import Draw, choose, keys
 from ramet.engine.local.scheduler import Chunk, Step
 
 Results = Callable[[], tuple[list[int], list[float]]]
-SHORTEST = 64  # tokens in the smallest dense rows
+MIN_ROW_LENGTH = 64  # tokens in the smallest dense rows
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the cache stores per token."""
+    """The sizes of what the cache stores per token."""
 
     layers: int
     kv_heads: int
@@ -38,7 +38,7 @@ class Shape:
 
 
 class CpuRunner:
-    """Runs steps at once; their results are there when `launch` returns."""
+    """Runs a step synchronously: its results are ready when `launch` returns."""
 
     lag = 0
 
@@ -57,11 +57,11 @@ class CpuRunner:
         self.threads = threads
         self.size = page_size
         self.pool = torch.zeros(shape.layers, 2, pages, shape.kv_heads, page_size, shape.head_dim, dtype=dtype)
-        self.shelves = Shelves(shape, self.pool)
+        self.dense = DenseCache(shape, self.pool)
         self.last = torch.zeros(max_batch, dtype=torch.long)
 
-    def enter(self) -> None:
-        """The thread that will step has begun."""
+    def start_thread(self) -> None:
+        """Called once in the thread that runs the steps."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
 
@@ -78,25 +78,25 @@ class CpuRunner:
         positions = [request.planned - 1 for request in step.decodes]
         for chunk in step.chunks:
             positions += range(chunk.start, chunk.end)
-        plan = Pass(self.pool, self.shelves, step, self.size)
+        plan = StepAttention(self.pool, self.dense, step, self.size)
         logits = self.decoder.logits(torch.cat(ids), torch.tensor(positions), _sampled_rows(step), plan)
         requests = step.sampling
         if not requests:
             return lambda: ([], [])
-        tokens, logprobs = choose(logits, draw_of(requests))
+        tokens, logprobs = choose(logits, make_draw(requests))
         self.last[[request.slot for request in requests]] = tokens
         return lambda: (tokens.tolist(), logprobs.tolist())
 
 
-def draw_of(requests: Sequence[Request]) -> Draw:
-    """The wishes of a batch of requests."""
+def make_draw(requests: Sequence[Request]) -> Draw:
+    """The sampling settings of a batch of requests."""
     sampling = [request.sampling for request in requests]
     return Draw(
-        temperature=torch.tensor([one.temperature for one in sampling]),
-        top_p=torch.tensor([one.top_p for one in sampling]),
-        top_k=torch.tensor([one.top_k for one in sampling]),
-        keys=keys([one.seed for one in sampling], [request.draws - 1 for request in requests]),
-        filtered=any(one.top_p < 1 or one.top_k > 0 for one in sampling),
+        temperature=torch.tensor([each.temperature for each in sampling]),
+        top_p=torch.tensor([each.top_p for each in sampling]),
+        top_k=torch.tensor([each.top_k for each in sampling]),
+        keys=keys([each.seed for each in sampling], [request.draws - 1 for request in requests]),
+        filtered=any(each.top_p < 1 or each.top_k > 0 for each in sampling),
     )
 
 
@@ -109,8 +109,8 @@ def _sampled_rows(step: Step) -> Tensor:
     return torch.tensor(rows, dtype=torch.long)
 
 
-class Shelf:
-    """Dense rows for requests of about one length: their keys and values without gaps, as attention likes them."""
+class DenseRows:
+    """Contiguous keys and values of requests of similar length, one row per request."""
 
     def __init__(self, shape: Shape, pool: Tensor, *, length: int) -> None:
         self.length = length
@@ -118,8 +118,8 @@ class Shelf:
         self._pool = pool
         self._owners: list[tuple[Request, int] | None] = []
 
-    def seat(self, requests: Sequence[Request]) -> list[int]:
-        """A row for each, filled up to what came before this step's token."""
+    def assign(self, requests: Sequence[Request]) -> list[int]:
+        """The row of each request, filled with everything before this step's token."""
         wanted = {(id(request), request.admissions) for request in requests}
         rows: dict[int, int] = {}
         for row, owner in enumerate(self._owners):
@@ -130,7 +130,7 @@ class Shelf:
         highest = max(rows.values(), default=-1) + 1
         if len(requests) > len(self._owners):
             self._resize(1 << (len(requests) - 1).bit_length(), keep=len(self._owners))
-        elif highest > max(8, 2 * len(requests)):  # most rows would be computed for nobody
+        elif highest > max(8, 2 * len(requests)):  # attention would run over mostly empty rows
             self._resize(len(requests), keep=0)
             rows.clear()
         free = (row for row, owner in enumerate(self._owners) if owner is None)
@@ -150,7 +150,7 @@ class Shelf:
         self._owners = [*self._owners[:keep], *[None] * (rows - keep)]
 
     def _fill(self, rows: list[int], requests: Sequence[Request]) -> None:
-        """Copy what the pages hold; what a row gets beyond its own text is never looked at."""
+        """Copy keys and values from the pages. What lies beyond a row's own text is masked in attention."""
         longest = max(request.planned for request in requests) - 1
         count = -(-longest // self._pool.shape[4])
         numbers = np.zeros((len(requests), count), dtype=np.int64)
@@ -164,36 +164,36 @@ class Shelf:
         self.values[:, where, :, :longest] = dense[:, 1]
 
 
-class Shelves:
-    """A shelf for each power of two: a request that outgrows one moves to the next."""
+class DenseCache:
+    """Dense rows by length, in powers of two. A request that outgrows its rows moves to the next length."""
 
     def __init__(self, shape: Shape, pool: Tensor) -> None:
         self._shape, self._pool = shape, pool
-        self._shelves: dict[int, Shelf] = {}
+        self._by_length: dict[int, DenseRows] = {}
 
-    def seat(self, requests: Sequence[Request]) -> list[Seated]:
+    def assign(self, requests: Sequence[Request]) -> list[DecodeGroup]:
         by_length: dict[int, list[int]] = {}
         for place, request in enumerate(requests):
-            length = max(SHORTEST, 1 << (request.planned - 1).bit_length())
+            length = max(MIN_ROW_LENGTH, 1 << (request.planned - 1).bit_length())
             by_length.setdefault(length, []).append(place)
-        for length in self._shelves.keys() - by_length.keys():
-            del self._shelves[length]
-        seated: list[Seated] = []
+        for length in self._by_length.keys() - by_length.keys():
+            del self._by_length[length]
+        decode_groups: list[DecodeGroup] = []
         for length, places in sorted(by_length.items()):
-            shelf = self._shelves.get(length)
-            if shelf is None:
-                shelf = self._shelves[length] = Shelf(self._shape, self._pool, length=length)
+            dense_rows = self._by_length.get(length)
+            if dense_rows is None:
+                dense_rows = self._by_length[length] = DenseRows(self._shape, self._pool, length=length)
             chosen = [requests[place] for place in places]
-            seated.append(Seated(shelf, chosen, places, whole=len(places) == len(requests)))
-        return seated
+            decode_groups.append(DecodeGroup(dense_rows, chosen, places, whole=len(places) == len(requests)))
+        return decode_groups
 
 
-class Seated:
-    """Requests on one shelf, in one step: one attention call per layer."""
+class DecodeGroup:
+    """The decoding requests of one row length in one step: one attention call per layer."""
 
-    def __init__(self, shelf: Shelf, requests: list[Request], places: list[int], *, whole: bool) -> None:
-        rows = shelf.seat(requests)
-        self.shelf = shelf
+    def __init__(self, dense_rows: DenseRows, requests: list[Request], places: list[int], *, whole: bool) -> None:
+        rows = dense_rows.assign(requests)
+        self.dense_rows = dense_rows
         self.places = None if whole else torch.tensor(places)
         self.rows = torch.tensor(rows)
         self.at = torch.tensor([request.planned - 1 for request in requests])
@@ -202,20 +202,20 @@ class Seated:
         lengths = torch.ones(self.height, dtype=torch.long)
         lengths[self.rows] = self.at + 1
         self.mask = (torch.arange(self.width) < lengths.unsqueeze(1))[:, None, None, :]
-        self.straight = rows == list(range(len(rows)))
+        self.in_order = rows == list(range(len(rows)))
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, out: Tensor, scale: float) -> None:
         if self.places is not None:
             queries, keys, values = queries[self.places], keys[self.places], values[self.places]
-        shelf_keys, shelf_values = self.shelf.keys[layer], self.shelf.values[layer]
+        shelf_keys, shelf_values = self.dense_rows.keys[layer], self.dense_rows.values[layer]
         shelf_keys[self.rows, :, self.at] = keys
         shelf_values[self.rows, :, self.at] = values
         _, heads, size = queries.shape
-        if not self.straight:
+        if not self.in_order:
             spread = queries.new_zeros(self.height, heads, size)
             spread[self.rows] = queries
             queries = spread
-        # Query heads that share a key head become its queries: nothing is repeated in memory.
+        # Query heads that share a key head are grouped, so keys and values are not repeated in memory.
         grouped = queries.reshape(self.height, keys.shape[1], -1, size)
         seen = functional.scaled_dot_product_attention(
             grouped,
@@ -224,40 +224,40 @@ class Seated:
             attn_mask=self.mask.expand(-1, -1, grouped.shape[2], -1),
             scale=scale,
         ).reshape(self.height, heads, size)
-        if not self.straight:
+        if not self.in_order:
             seen = seen[self.rows]
         out[slice(len(seen)) if self.places is None else self.places] = seen
 
 
-class Pass:
-    """Attention of one step: requests being answered shelf by shelf, prompts in groups of like length."""
+class StepAttention:
+    """Attention of one step: decoding requests by row length, prompt chunks in groups of similar size."""
 
-    def __init__(self, pool: Tensor, shelves: Shelves, step: Step, size: int) -> None:
+    def __init__(self, pool: Tensor, dense: DenseCache, step: Step, size: int) -> None:
         self.pool = pool
         self.decodes = len(step.decodes)
-        pages, offsets = _places(step, size)
+        pages, offsets = _cache_places(step, size)
         self.pages, self.offsets = torch.from_numpy(pages), torch.from_numpy(offsets)
-        self.seated = shelves.seat(step.decodes)
+        self.decode_groups = dense.assign(step.decodes)
         at, starts = self.decodes, dict[int, int]()
         for chunk in step.chunks:
             starts[id(chunk)] = at
             at += chunk.end - chunk.start
-        self.groups = [Group(chunks, starts, size) for chunks in _alike(step.chunks)]
+        self.groups = [PrefillGroup(chunks, starts, size) for chunks in _group_by_size(step.chunks)]
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         pool = self.pool[layer]
         pool[0, self.pages, :, self.offsets] = keys
         pool[1, self.pages, :, self.offsets] = values
         out, count = torch.empty_like(queries), self.decodes
-        for seated in self.seated:
-            seated.attend(layer, queries[:count], keys[:count], values[:count], out, scale)
+        for decode_groups in self.decode_groups:
+            decode_groups.attend(layer, queries[:count], keys[:count], values[:count], out, scale)
         for group in self.groups:
             group.attend(pool, queries, out, scale)
         return out
 
 
-class Group:
-    """Chunks of prompts of similar size, padded to one block."""
+class PrefillGroup:
+    """Prompt chunks of similar size, padded to one block."""
 
     def __init__(self, chunks: list[Chunk], starts: dict[int, int], size: int) -> None:
         self.chunks = chunks
@@ -268,7 +268,7 @@ class Group:
         for row, chunk in enumerate(chunks):
             numbers = [page.number for page in chunk.request.pages[: -(-chunk.end // size)]]
             self.pages[row, : len(numbers)] = torch.tensor(numbers)
-        # Where the chunks' tokens are among the tokens of the step.
+        # The rows of the chunks' tokens among all tokens of the step.
         counts = torch.tensor([chunk.end - chunk.start for chunk in chunks])
         first = torch.tensor([starts[id(chunk)] for chunk in chunks])
         steps = torch.arange(self.width)
@@ -296,8 +296,8 @@ class Group:
         out[self.rows[self.real]] = seen.reshape(count, self.width, heads, size)[self.real]
 
 
-def _places(step: Step, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The page and the place in it for each token of the step."""
+def _cache_places(step: Step, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The page and the offset in it for each token of the step."""
     pages, offsets = [], []
     for request in step.decodes:
         at = request.planned - 1
@@ -311,7 +311,7 @@ def _places(step: Step, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(pages, dtype=np.int64), np.array(offsets, dtype=np.int64)
 
 
-def _alike(chunks: list[Chunk]) -> list[list[Chunk]]:
+def _group_by_size(chunks: list[Chunk]) -> list[list[Chunk]]:
     """Chunks whose sizes are within a factor of two of each other."""
     groups: dict[tuple[int, int], list[Chunk]] = {}
     for chunk in chunks:

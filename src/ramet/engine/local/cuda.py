@@ -1,9 +1,9 @@
 # pyright: standard, reportMissingImports=false, reportIndexIssue=false
-"""Steps on a GPU: everything between two tokens is one captured graph, and the host stays a step ahead.
+"""Steps on a GPU: each step is one captured CUDA graph, and the host plans one step ahead.
 
-A graph is captured for every size of step that comes up, along a ladder of sizes; a step is filled up to the next one.
-What a step is about goes over in one copy. Sampled tokens stay on the device for the next step to read; the host gets
-them meanwhile, finds who has ended, and throws away the one token such a request was given too many.
+Step sizes are rounded up to a fixed set, and a graph is captured for each size when it first occurs. The inputs of a
+step go to the device in one copy. Sampled tokens stay on the device for the next step to read. The host reads them one
+step later and discards the extra token of requests that have ended.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from transformers import PreTrainedModel
 
 from ramet.engine.local import kernels
 from ramet.engine.local.cpu import Results, Shape
-from ramet.engine.local.cuda_decoder import ROWS, CudaFolded, CudaPass, Key, Memory
-from ramet.engine.local.decoder import Decoder, Plain, foldable
+from ramet.engine.local.cuda_decoder import ROWS, CudaAttention, CudaFusedDecoder, Key, Memory
+from ramet.engine.local.decoder import Decoder, PlainDecoder, can_fuse
 from ramet.engine.local.sampling import BLOCK, keys
 from ramet.engine.local.scheduler import Step
 from ramet.errors import ConfigError
 
-RING = 3  # steps that may be on their way between host and device
-# Sizes that graphs are captured for: rows of steps that only answer, rows of steps that also read prompts, ...
-ANSWERING = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-READING = (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
-SAMPLES = (16, 64, 128, 256, 512)  # ... tokens sampled in them, ...
-UPDATES = (64, 512, 4096)  # ... and entries of page tables that change
+RING = 3  # buffers for steps in transit between host and device
+# Sizes that graphs are captured for: rows of steps that only decode, rows of steps with prompt chunks, ...
+DECODE_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
+PREFILL_SIZES = (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+SAMPLE_SIZES = (16, 64, 128, 256, 512)  # ... tokens sampled in them, ...
+UPDATE_SIZES = (64, 512, 4096)  # ... and entries of page tables that change
 
 
 class CudaRunner:
-    """Launches steps; results come one step later."""
+    """Launches steps asynchronously; results are collected one step later."""
 
     lag = 1
 
@@ -45,11 +45,11 @@ class CudaRunner:
         self, model: PreTrainedModel, shape: Shape, *, pages: int, page_size: int, max_batch: int, window: int
     ):
         if shape.head_dim & (shape.head_dim - 1) or shape.head_dim < 16:
-            raise ConfigError(f"heads of size {shape.head_dim} cannot be run on a GPU: powers of two from 16 can")
+            raise ConfigError(f"head_dim must be a power of two, at least 16, on a GPU; got {shape.head_dim}")
         device, dtype = model.device, model.dtype
         self.device, self.size, self.max_batch = device, page_size, max_batch
-        self.nobody = max_batch  # the slot of rows that only fill up; its one page is nobody's either
-        self.spare = pages
+        self.padding_slot = max_batch  # the slot of padding rows; it has a page of its own
+        self.padding_page = pages
         cache = torch.zeros(
             shape.layers, 2, pages + 1, shape.kv_heads, page_size, shape.head_dim, dtype=dtype, device=device
         )
@@ -59,7 +59,7 @@ class CudaRunner:
             last=torch.zeros(max_batch + 1, dtype=torch.int64, device=device),
             heads=model.config.get_text_config().num_attention_heads,
         )
-        self.decoder: Decoder = CudaFolded(model) if foldable(model) else Plain(model)
+        self.decoder: Decoder = CudaFusedDecoder(model) if can_fuse(model) else PlainDecoder(model)
         self.stream = torch.cuda.Stream(device)
         self._graphs: dict[Key, Graph] = {}
         self._graph_memory = torch.cuda.graph_pool_handle()
@@ -69,13 +69,13 @@ class CudaRunner:
         self._weights = _addresses(model)
         self._model = model
 
-    def enter(self) -> None:
+    def start_thread(self) -> None:
         torch.cuda.set_device(self.device)
 
     def refresh(self) -> None:
         self.decoder.refresh()
         addresses = _addresses(self._model)
-        if addresses != self._weights:  # graphs remember where the weights were
+        if addresses != self._weights:  # captured graphs hold the old addresses
             self._weights = addresses
             self._graphs.clear()
         torch.cuda.synchronize(self.device)
@@ -113,28 +113,28 @@ class CudaRunner:
     def _key(self, step: Step, updates: int) -> Key:
         decodes, tokens = len(step.decodes), sum(chunk.end - chunk.start for chunk in step.chunks)
         filtered = any(request.sampling.top_p < 1 or request.sampling.top_k > 0 for request in step.sampling)
-        changes = _rung(updates, UPDATES)
+        changes = _round_up(updates, UPDATE_SIZES)
         if not tokens:
-            rows = _rung(decodes, ANSWERING)
+            rows = _round_up(decodes, DECODE_SIZES)
             return Key(rows, rows, 0, changes, filtered)
-        rows = _rung(decodes + tokens, READING)
-        samples = _rung(max(decodes, len(step.sampling)), SAMPLES)
+        rows = _round_up(decodes + tokens, PREFILL_SIZES)
+        samples = _round_up(max(decodes, len(step.sampling)), SAMPLE_SIZES)
         blocks = sum(-(-(chunk.end - chunk.start) // ROWS) for chunk in step.chunks)
-        return Key(rows, samples, max(rows // ROWS + samples, _power(blocks)), changes, filtered)
+        return Key(rows, samples, max(rows // ROWS + samples, _power_of_two(blocks)), changes, filtered)
 
     def _updates(self, step: Step) -> list[tuple[int, int]]:
-        """Entries of the page tables that have changed: (place, page)."""
-        width, found = self.memory.tables.shape[1], []
+        """Changed entries of the page tables: (index, page number)."""
+        width, changes = self.memory.tables.shape[1], []
         for request in [*step.decodes, *(chunk.request for chunk in step.chunks)]:
-            if request.tabled < len(request.pages):
+            if request.synced < len(request.pages):
                 start = request.slot * width
-                for place in range(request.tabled, len(request.pages)):
-                    found.append((start + place, request.pages[place].number))
-                request.tabled = len(request.pages)
-        return found
+                for place in range(request.synced, len(request.pages)):
+                    changes.append((start + place, request.pages[place].number))
+                request.synced = len(request.pages)
+        return changes
 
     def _fill(self, graph: Graph, host: np.ndarray, step: Step, updates: list[tuple[int, int]]) -> None:
-        """Everything the device must know about the step, in one array."""
+        """Write the inputs of a step into one array."""
         layout = graph.layout
         decodes = len(step.decodes)
         part = layout.parts(host)
@@ -159,32 +159,31 @@ class CudaRunner:
         part["counts"][1] = block
         part["ids"][at:] = 0
         part["positions"][at:] = 0
-        part["slots"][at:] = self.nobody
+        part["slots"][at:] = self.padding_slot
         requests = step.sampling
         sampling = [request.sampling for request in requests]
         part["picks"][picked:] = 0
         part["sampled_slots"][:picked] = [request.slot for request in requests]
-        part["sampled_slots"][picked:] = self.nobody
-        numbers = keys([one.seed for one in sampling], [request.draws - 1 for request in requests]).view(np.int32)
+        part["sampled_slots"][picked:] = self.padding_slot
+        numbers = keys([each.seed for each in sampling], [request.draws - 1 for request in requests]).view(np.int32)
         part["keys"][: 2 * picked] = numbers.reshape(-1)
-        part["temperature"][:picked] = [one.temperature for one in sampling]
+        part["temperature"][:picked] = [each.temperature for each in sampling]
         part["temperature"][picked:] = 1.0
         if graph.key.filtered:
-            part["top_p"][:picked] = [one.top_p for one in sampling]
+            part["top_p"][:picked] = [each.top_p for each in sampling]
             part["top_p"][picked:] = 1.0
-            part["top_k"][:picked] = [one.top_k for one in sampling]
+            part["top_k"][:picked] = [each.top_k for each in sampling]
             part["top_k"][picked:] = 0
         count = len(updates)
-        nowhere = self.nobody * self.memory.tables.shape[1]
-        part["update_at"][count:] = nowhere
-        part["update_to"][count:] = self.spare
+        part["update_at"][count:] = self.padding_slot * self.memory.tables.shape[1]
+        part["update_to"][count:] = self.padding_page
         if updates:
             places, pages = zip(*updates, strict=True)
             part["update_at"][:count], part["update_to"][:count] = places, pages
 
 
 class Layout:
-    """Where things are in the array that describes a step."""
+    """The offsets of the inputs in the array that describes a step."""
 
     FLOATS = ("temperature", "top_p")
 
@@ -202,7 +201,7 @@ class Layout:
         self.size = at
 
     def parts(self, array: Any) -> dict[str, Any]:
-        """Views by name, of numpy arrays and of tensors alike."""
+        """Views by name, of a numpy array or a tensor."""
         floats: Any = np.float32 if isinstance(array, np.ndarray) else torch.float32
         return {
             name: array[span].view(floats) if name in self.FLOATS else array[span] for name, span in self.spans.items()
@@ -210,7 +209,7 @@ class Layout:
 
 
 class Graph:
-    """One size of step, captured when it first runs."""
+    """The CUDA graph of one step size, captured when it first runs."""
 
     def __init__(self, runner: CudaRunner, key: Key) -> None:
         self.key = key
@@ -233,11 +232,11 @@ class Graph:
         if self._graph is not None:
             self._graph.replay()
             return
-        self._compute()  # compiles what is not compiled yet, and is this step
+        self._compute()  # runs this step, and compiles kernels before the capture
         graph = torch.cuda.CUDAGraph()
         runner = self._runner
         with (
-            _nothing_collected(),
+            _no_garbage_collection(),
             torch.cuda.graph(graph, pool=runner._graph_memory, stream=runner.stream, capture_error_mode="thread_local"),
         ):
             self._compute()
@@ -256,7 +255,7 @@ class Graph:
         memory.tables.view(-1).index_copy_(0, part["update_at"].long(), part["update_to"])
         slots = part["slots"]
         ids = torch.where(part["ids"] < 0, memory.last[slots.long()], part["ids"].long())
-        view = CudaPass(memory, self.key, part)
+        view = CudaAttention(memory, self.key, part)
         logits = runner.decoder.logits(ids, part["positions"], part["picks"].long(), view)
         self._sample(logits, part)
 
@@ -277,24 +276,24 @@ class Graph:
 
 
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Python lets go of unused objects whenever it likes; graphs of an engine that is gone would spoil a capture."""
-    collects = gc.isenabled()
+def _no_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection: freeing the graphs of another engine would break a capture."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
-def _rung(count: int, ladder: tuple[int, ...]) -> int:
-    """The size on a ladder that holds this many; above its end, the next power of two."""
-    place = bisect_left(ladder, count)
-    return ladder[place] if place < len(ladder) else _power(count)
+def _round_up(count: int, sizes: tuple[int, ...]) -> int:
+    """The smallest size that is at least `count`; beyond the last one, the next power of two."""
+    place = bisect_left(sizes, count)
+    return sizes[place] if place < len(sizes) else _power_of_two(count)
 
 
-def _power(count: int) -> int:
+def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length() if count > 1 else 1
 
 

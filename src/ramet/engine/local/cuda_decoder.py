@@ -1,5 +1,5 @@
 # pyright: standard, reportMissingImports=false, reportIndexIssue=false
-"""A decoder in nine kernels a layer, and its attention over pages."""
+"""A decoder with nine kernels per layer, and its attention over the paged cache."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from torch import Tensor
 from torch.nn import functional
 
 from ramet.engine.local import kernels
-from ramet.engine.local.decoder import Folded
+from ramet.engine.local.decoder import FusedDecoder
 
-ROWS = 32  # tokens of a prompt that one program attends from
-SPLIT_UP_TO = 264  # programs that keep a GPU busy
+ROWS = 32  # prompt tokens per program in attention
+SPLIT_UP_TO = 264  # programs that fill a GPU
 
 
 @dataclass(slots=True)
 class Memory:
-    """What stays on the device between steps."""
+    """State that stays on the device between steps."""
 
     cache: Tensor  # (layers, 2, pages, kv_heads, page_size, head_dim)
     tables: Tensor  # page numbers by slot
-    last: Tensor  # the newest token by slot
+    last: Tensor  # newest token by slot
     heads: int
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Sizes that a graph is made for."""
+    """The sizes that a graph is captured for."""
 
     rows: int
     samples: int
@@ -39,7 +39,7 @@ class Key:
     filtered: bool
 
 
-class CudaPass:
+class CudaAttention:
     """Attention of one step over the paged cache."""
 
     def __init__(self, memory: Memory, key: Key, part: dict[str, Tensor]) -> None:
@@ -52,17 +52,17 @@ class CudaPass:
         self.splits = min(16, 1 << max(0, wanted.bit_length() - 1)) if self.width * self.page > 512 else 1
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        """Keys and values that are not in the cache yet, as `Plain` hands them over."""
+        """Store keys and values in the cache, then attend: the interface that `PlainDecoder` uses."""
         positions, slots = self.part["positions"].long(), self.part["slots"].long()
         pages = self.memory.tables[slots, positions // self.page].long()
         cache = self.memory.cache[layer]
         cache[0, pages, :, positions % self.page] = keys
         cache[1, pages, :, positions % self.page] = values
         queries = queries.contiguous()
-        return self.look(layer, queries, queries.stride(0), scale)
+        return self.attend_cached(layer, queries, queries.stride(0), scale)
 
-    def look(self, layer: int, queries: Tensor, stride: int, scale: float) -> Tensor:
-        """Attention over what the cache holds by now, queries included."""
+    def attend_cached(self, layer: int, queries: Tensor, stride: int, scale: float) -> Tensor:
+        """Attention over the cache, which already holds the keys and values of this step."""
         memory, part, key = self.memory, self.part, self.key
         heads, size = memory.heads, self.size
         cache = memory.cache[layer]
@@ -91,8 +91,8 @@ class CudaPass:
         return out
 
 
-class CudaFolded(Folded):
-    """A decoder of known shape in nine kernels a layer."""
+class CudaFusedDecoder(FusedDecoder):
+    """A fused decoder with nine kernels per layer."""
 
     def logits(self, ids: Tensor, positions: Tensor, rows: Tensor, plan: Any) -> Tensor:
         count, every = len(ids), self.heads + 2 * self.kv_heads
@@ -102,10 +102,10 @@ class CudaFolded(Folded):
         for index, layer in enumerate(self.layers):
             joint = layer.qkv(self._add_norm(x, delta if index else None, layer.norm))
             self._rotate(joint, index, layer.q_norm, layer.k_norm, plan)
-            seen = plan.look(index, joint, stride, self.scale)
+            seen = plan.attend_cached(index, joint, stride, self.scale)
             delta = layer.out(seen.view(count, self.heads * self.head_dim))
             if index == len(self.layers) - 1:
-                x, delta = x[rows], delta[rows]  # only these are asked for
+                x, delta = x[rows], delta[rows]  # only these are sampled from
             gate_up = layer.gate_up(self._add_norm(x, delta, layer.mlp_norm))
             delta = layer.down(_silu_mul(gate_up))
         return self.head(self._add_norm(x, delta, self.norm))
@@ -118,7 +118,9 @@ class CudaFolded(Folded):
         )  # fmt: skip
         return out
 
-    def _rotate(self, joint: Tensor, index: int, q_norm: Tensor | None, k_norm: Tensor | None, plan: CudaPass) -> None:
+    def _rotate(
+        self, joint: Tensor, index: int, q_norm: Tensor | None, k_norm: Tensor | None, plan: CudaAttention
+    ) -> None:
         memory, part = plan.memory, plan.part
         kernels.rotate_and_store[(len(joint),)](
             joint, part["positions"], part["slots"], memory.tables, memory.cache[index], self.cos, self.sin,

@@ -1,9 +1,9 @@
 # pyright: standard
-"""A decoder as a short list of matrix products, read off a Hugging Face module.
+"""Run a Hugging Face decoder, with its matrix products fused where its architecture is known.
 
-Llama, Qwen2, Qwen3 and Mistral are the same few operations. Run one by one through the module they cost more than the
-arithmetic, so `read` lays out the module's own weights for as few, large products as possible. Models of another shape
-run as they are (`Plain`). Both hand attention to a `Plan`.
+Llama, Qwen2, Qwen3 and Mistral consist of the same few operations. Run one by one through the module, their overhead
+exceeds the arithmetic, so `FusedDecoder` joins the module's own weights into few large products. Other architectures
+run unchanged (`PlainDecoder`). Both delegate attention to a `Plan`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from transformers import PreTrainedModel
 
 from ramet.models import attention
 
-KNOWN = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"}
-ROPES = {"default", "linear", "llama3", "yarn"}  # rotations that do not depend on the length of the text
+FUSED_MODELS = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM"}
+ROPES = {"default", "linear", "llama3", "yarn"}  # rotary embeddings that do not depend on the length of the text
 
 
 class Decoder(Protocol):
     """Tokens to logits."""
 
     def logits(self, ids: Tensor, positions: Tensor, rows: Tensor, plan: attention.Plan) -> Tensor:
-        """Logits after the tokens at `rows`. All are 1-d."""
+        """Logits after the tokens at `rows`. All inputs are 1-d."""
         ...
 
     def refresh(self) -> None:
-        """The weights have changed."""
+        """Use the weights as they are now."""
         ...
 
 
-class Plain:
-    """Any decoder with the attention interface, run through its own forward."""
+class PlainDecoder:
+    """Any decoder with the attention interface, run through its own `forward`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -57,7 +57,7 @@ class Plain:
 
 @dataclass(slots=True)
 class Linear:
-    """One product. On CPUs with oneDNN the weight is laid out for it, which makes small batches up to twice as fast."""
+    """One matrix product. On CPUs with oneDNN the weight is packed, which makes small batches up to twice as fast."""
 
     weight: Tensor
     bias: Tensor | None
@@ -83,9 +83,11 @@ class Layer:
     down: Linear
 
 
-class Folded:
-    """A decoder of known shape. The module's weights stay the module's: joint ones are laid side by side in memory, and
-    its parameters become views of them, so that training goes on in place."""
+class FusedDecoder:
+    """A decoder of a known architecture with fused products.
+
+    Fused weights are adjacent in memory, and the module's parameters are views of them: training changes both at once.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -133,28 +135,28 @@ class Folded:
         cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
         x = functional.embedding(ids, self.embedding)
         for index, layer in enumerate(self.layers):
-            joint = layer.qkv(self._normed(x, layer.norm)).view(count, heads + 2 * kv_heads, size)
+            joint = layer.qkv(self._norm(x, layer.norm)).view(count, heads + 2 * kv_heads, size)
             queries, keys, values = joint.split([heads, kv_heads, kv_heads], dim=1)
             if layer.q_norm is not None and layer.k_norm is not None:
-                queries, keys = self._normed(queries, layer.q_norm), self._normed(keys, layer.k_norm)
-            queries, keys = _rotated(queries, cos, sin), _rotated(keys, cos, sin)
+                queries, keys = self._norm(queries, layer.q_norm), self._norm(keys, layer.k_norm)
+            queries, keys = _rotate(queries, cos, sin), _rotate(keys, cos, sin)
             seen = plan.attend(index, queries, keys, values, self.scale)
             x = x + layer.out(seen.reshape(count, heads * size))
             if index == len(self.layers) - 1:
-                x = x[rows]  # only these are asked for
-            gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=1)
+                x = x[rows]  # only these are sampled from
+            gate, up = layer.gate_up(self._norm(x, layer.mlp_norm)).chunk(2, dim=1)
             x = x + layer.down(functional.silu(gate) * up)
-        return self.head(self._normed(x, self.norm))
+        return self.head(self._norm(x, self.norm))
 
-    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(x, (x.shape[-1],), weight, self.eps)
 
 
-def foldable(model: PreTrainedModel) -> bool:
-    """Whether the model is one of those whose shape is known, with nothing wrapped around its products."""
+def can_fuse(model: PreTrainedModel) -> bool:
+    """Whether the architecture is known and no layer is wrapped (by LoRA, for example)."""
     config = model.config
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if type(model).__name__ not in KNOWN or rope not in ROPES or config.hidden_act != "silu":
+    if type(model).__name__ not in FUSED_MODELS or rope not in ROPES or config.hidden_act != "silu":
         return False
     return all(type(module) in (nn.Linear, nn.Embedding) for module in model.modules() if _is_matrix(module))
 
@@ -164,22 +166,22 @@ def _is_matrix(module: nn.Module) -> bool:
     return isinstance(weight, Tensor) and weight.ndim == 2
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     left, right = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-right, left), dim=-1) * sin
 
 
 def _linear(parts: list[nn.Linear]) -> Linear:
-    weight = _side_by_side([part.weight for part in parts])
-    bias = None if parts[0].bias is None else _side_by_side([part.bias for part in parts])
+    weight = _fuse_weights([part.weight for part in parts])
+    bias = None if parts[0].bias is None else _fuse_weights([part.bias for part in parts])
     packed = None
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available():
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, 32)
     return Linear(weight, bias, packed)
 
 
-def _side_by_side(weights: Sequence[Tensor]) -> Tensor:
-    """One tensor that the parameters are views of: made once, found again later."""
+def _fuse_weights(weights: Sequence[Tensor]) -> Tensor:
+    """The tensor that these parameters are views of; created on the first call."""
     if len(weights) == 1:
         return weights[0].detach()
     first, rows = weights[0], [len(weight) for weight in weights]

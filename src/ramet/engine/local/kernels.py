@@ -1,8 +1,8 @@
 # pyright: basic, reportMissingImports=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 # pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false
-"""The few operations of a decoder on a GPU that matrix products leave over, each as one kernel (Triton).
+"""Triton kernels for the operations of a decoder that are not matrix products.
 
-Values are rounded where the model's own operations round them, so that log-probs are those of a plain forward pass.
+Values are rounded where the model's own operations round them, so that log-probs equal those of a plain forward pass.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 # A cache of one layer is (2, pages, kv_heads, page_size, head_dim): keys, then values. `tables` has a row of page
-# numbers for every slot. `count` points to the number of rows or blocks that are real; the rest only fill up the grid.
+# numbers for every slot. `count` points to the number of real rows or blocks; the rest is padding.
 
 
 @triton.jit
@@ -51,7 +51,7 @@ def rotate_and_store(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PAGE: tl.constexpr, ALL: tl.constexpr,
     NORM: tl.constexpr,
 ):  # fmt: skip
-    """Turn queries (in place) and keys by their position; write keys and values to the cache. One program per row."""
+    """Rotate queries (in place) and keys by their position; write keys and values to the cache. One program per row."""
     row = tl.program_id(0).to(tl.int64)
     position = tl.load(positions + row)
     slot = tl.load(slots + row).to(tl.int64)
@@ -94,7 +94,7 @@ def attend_one(
     value_offset, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr,
     PAGE: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """One query token against everything before it. A program per row, key head and split of the text."""
+    """Attention of one query token over its whole text. One program per row, key head and split of the text."""
     row = tl.program_id(0)
     if row >= tl.load(count):
         return
@@ -143,7 +143,7 @@ def attend_one(
 def join_splits(
     partial, stats, count, out, HEADS: tl.constexpr, SIZE: tl.constexpr, SPLITS: tl.constexpr
 ):  # fmt: skip
-    """Put the splits of a text together. A program per row and head."""
+    """Combine the splits of a text. One program per row and head."""
     row = tl.program_id(0)
     if row >= tl.load(count):
         return
@@ -164,7 +164,7 @@ def attend_many(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr, PAGE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Several neighbouring tokens of one text. `blocks` says (first row, how many) for each program."""
+    """Attention of adjacent prompt tokens of one text. `blocks` is (first row, number of rows) for each program."""
     block = tl.program_id(0)
     if block >= tl.load(count):
         return
@@ -208,14 +208,14 @@ def attend_many(
 
 @triton.jit
 def sum_blocks(logits, temperature, floors, sums, SIZE, NUMBER, BLOCK: tl.constexpr):
-    """For every row and block of the vocabulary: the highest logit, the sum of exponentials, and where it is."""
+    """For every row and block of the vocabulary: the highest logit, the sum of exponentials, and the argmax."""
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = block * BLOCK + tl.arange(0, BLOCK)
     heat = tl.load(temperature + row)
     raw = tl.load(logits + row * SIZE + at, mask=at < SIZE, other=float("-inf")).to(tl.float32)
     raw = tl.where(raw >= tl.load(floors + row), raw, float("-inf"))
     best = tl.max(raw, 0)
-    where = tl.min(tl.where(raw == best, at, 2147483647), 0)  # the first of equals
+    where = tl.min(tl.where(raw == best, at, 2147483647), 0)  # the first of ties
     scale = tl.where(heat == 0, 1.0, 1.0 / heat)
     total = tl.sum(tl.where(raw > float("-inf"), tl.exp((raw - best) * scale), 0.0), 0)
     place = (row * NUMBER + block) * 3
@@ -233,7 +233,7 @@ def _mixed(x):
 
 @triton.jit
 def _noise(entry, first, second):
-    """Gumbel noise, as `sampling.noise` makes it."""
+    """Gumbel noise, equal to `sampling.noise`."""
     x = _mixed(_mixed((entry.to(tl.uint32) * 0x9E3779B9) ^ first) ^ second)
     even = ((x >> 9).to(tl.float32) + 0.5) / 8388608.0
     return -tl.log(-tl.log(even))
@@ -244,7 +244,7 @@ def draw(
     logits, temperature, floors, keys, sums, slots, last, tokens, logprobs, SIZE, NUMBER,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """A block of the vocabulary by its share, then an entry of it. One program per row."""
+    """Draw a block of the vocabulary by its probability, then an entry inside it. One program per row."""
     row = tl.program_id(0).to(tl.int64)
     first, second = tl.load(keys + 2 * row).to(tl.uint32), tl.load(keys + 2 * row + 1).to(tl.uint32)
     block = tl.arange(0, BLOCKS)
@@ -276,16 +276,16 @@ def draw(
 
 @triton.jit
 def _ordered(value):
-    """A number that grows with the float, of the same bits."""
+    """Map a float to an integer with the same order."""
     bits = value.to(tl.int32, bitcast=True)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
 
 
 @triton.jit
 def find_floors(logits, temperature, top_p, top_k, floors, SIZE, BLOCK: tl.constexpr):
-    """The lowest logit that may be drawn: the `top_k`-th, then the one at which `top_p` of what is left is reached.
+    """The lowest logit that may be drawn: the `top_k`-th, then the one at which the rest reaches `top_p`.
 
-    Both are found bit by bit, over the numbers that floats are ordered by, without sorting.
+    Both are found by a binary search over the bits of the ordered integers, without sorting.
     """
     row = tl.program_id(0).to(tl.int64)
     heat = tl.load(temperature + row)
@@ -299,7 +299,7 @@ def find_floors(logits, temperature, top_p, top_k, floors, SIZE, BLOCK: tl.const
     top = tl.max(high, 0)
     floor = tl.full([], -2147483648, tl.int64)
     for stage in range(2):
-        # stage 0: at least k entries are not below the floor; stage 1: their mass is at least p of all that is left.
+        # Stage 0: at least k entries are not below the floor. Stage 1: their mass is at least p of the remaining mass.
         below = floor
         every = tl.zeros([BLOCK], tl.float32)
         for start in range(0, SIZE, BLOCK):

@@ -1,28 +1,38 @@
-"""The event loops of those who wait for an engine, seen from its thread."""
+"""Event loops (asyncio and trio) as the engine thread uses them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+import anyio
 import sniffio
 
 from ramet.errors import ConfigError
 
 
 class Loop(Protocol):
-    """A running event loop. Both verbs may be used from any thread; False: it has ended."""
+    """A running event loop. Both methods are thread-safe and return False when the loop has ended."""
 
     def post(self, action: Callable[[], object]) -> bool:
-        """Run something there, soon."""
+        """Run `action` in the loop, soon."""
         ...
 
-    def when_quiet(self, action: Callable[[], object]) -> bool:
-        """Run something there once no task has anything left to do but wait."""
+    def when_idle(self, action: Callable[[], object]) -> bool:
+        """Run `action` in the loop once all its tasks are blocked."""
         ...
 
     def __hash__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter:
+    """The event that a task waits for, and its event loop."""
+
+    loop: Loop
+    event: anyio.Event
 
 
 class AsyncioLoop:
@@ -42,16 +52,16 @@ class AsyncioLoop:
             return False
         return True
 
-    def when_quiet(self, action: Callable[[], object]) -> bool:
+    def when_idle(self, action: Callable[[], object]) -> bool:
         loop: Any = self._loop
 
-        def look() -> None:
-            if loop._ready:  # others have something to do first
-                loop.call_soon(look)
+        def check() -> None:
+            if loop._ready:  # other callbacks run first
+                loop.call_soon(check)
             else:
                 action()
 
-        return self.post(look)
+        return self.post(check)
 
 
 class TrioLoop:
@@ -73,18 +83,18 @@ class TrioLoop:
             return False
         return True
 
-    def when_quiet(self, action: Callable[[], object]) -> bool:
+    def when_idle(self, action: Callable[[], object]) -> bool:
         import trio.testing
 
-        async def look() -> None:
+        async def check() -> None:
             await trio.testing.wait_all_tasks_blocked()
             action()
 
-        return self.post(lambda: trio.lowlevel.spawn_system_task(look))
+        return self.post(lambda: trio.lowlevel.spawn_system_task(check))
 
 
 def current_loop(*, lockstep: bool) -> Loop:
-    """The one we are in. With `lockstep` it must be able to tell when it is quiet."""
+    """The running event loop. With `lockstep` it must be one that reports when it is idle."""
     if sniffio.current_async_library() == "trio":
         import trio
 
@@ -92,5 +102,5 @@ def current_loop(*, lockstep: bool) -> Loop:
     loop = asyncio.get_running_loop()
     if lockstep and not hasattr(loop, "_ready"):
         kind = type(loop).__module__
-        raise ConfigError(f"lockstep needs trio or asyncio's own event loop, not {kind}: give lockstep=False")
+        raise ConfigError(f"lockstep needs trio or asyncio's own event loop, not {kind}: pass lockstep=False")
     return cast(Loop, AsyncioLoop(loop))

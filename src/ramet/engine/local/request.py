@@ -1,4 +1,4 @@
-"""One request on its way through the engine."""
+"""One request and its state inside the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ramet.types import Meter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are drawn. Temperature 0 takes the likeliest, and its log-prob is that of temperature 1."""
+    """How tokens are sampled. Temperature 0 is greedy, and reports log-probs at temperature 1."""
 
     max_tokens: int
     temperature: float = 1.0
@@ -25,38 +25,38 @@ class Sampling:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """A prompt and what has been sampled after it.
+    """A prompt and the tokens sampled after it.
 
-    Two clocks: `planned` tokens have been handed to the device to compute, `ids` are known here. With a step in flight
-    the first runs ahead of the second.
+    `planned` tokens have been handed to the device to compute; `ids` are the tokens known on the host. While a step is
+    in flight, `planned` runs ahead of `ids`.
     """
 
     ids: list[int]
     sampling: Sampling
     node_id: str = ""
     meter: Meter = field(default_factory=Meter)
-    deliver: Callable[[Request], None] = lambda sequence: None
+    deliver: Callable[[Request], None] = lambda request: None
 
     prompt_tokens: int = 0
-    version: int = -1  # weights that sampled the first token
+    version: int = -1  # version of the weights that sampled the first token
     cached_tokens: int = 0
     logprobs: list[float] = field(default_factory=list[float])
     finish: Literal["stop", "length"] | None = None
     error: str | None = None
     cancelled: bool = False
 
-    admissions: int = 0  # how often it began to run
-    slot: int = -1  # where its state lives on the device while it runs
+    admissions: int = 0  # how often it was admitted
+    slot: int = -1  # index of its state on the device while it runs
     pages: list[Page] = field(default_factory=list[Page])
-    linked: int = 0  # leading pages that are full, and in the tree
-    tabled: int = 0  # leading pages that the device knows of
+    linked: int = 0  # leading pages that are full and in the tree
+    synced: int = 0  # leading pages whose numbers the device has
     planned: int = 0
-    goal: int = 0  # tokens to compute before the next one can be sampled
+    prefill_end: int = 0  # tokens to compute before the next one can be sampled
     draws: int = 0  # tokens sampled or being sampled
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.ids)
-        self.goal = len(self.ids)
+        self.prefill_end = len(self.ids)
 
     @property
     def sampled(self) -> list[int]:
@@ -64,25 +64,25 @@ class Request:
 
     @property
     def prefilling(self) -> bool:
-        return self.planned < self.goal
+        return self.planned < self.prefill_end
 
     @property
     def done(self) -> bool:
         return self.finish is not None or self.error is not None or self.cancelled
 
     def accept(self, token: int, logprob: float, decode: Callable[[Sequence[int]], str]) -> None:
-        """One more token is known."""
+        """Append a sampled token; sets `finish` when it was the last."""
         sampling = self.sampling
         self.ids.append(token)
         self.logprobs.append(logprob)
         self.meter.tokens = len(self.logprobs)
-        if token in sampling.stop_tokens or (sampling.stop and self._spelled(decode)):
+        if token in sampling.stop_tokens or (sampling.stop and self._completes_stop(decode)):
             self.finish = "stop"
         elif len(self.logprobs) >= sampling.max_tokens:
             self.finish = "length"
 
-    def _spelled(self, decode: Callable[[Sequence[int]], str]) -> bool:
-        """Whether the newest token completed a stop string. A character takes up to four tokens."""
+    def _completes_stop(self, decode: Callable[[Sequence[int]], str]) -> bool:
+        """Whether the newest token completes a stop string. A character takes up to four tokens."""
         longest = max(map(len, self.sampling.stop))
         tail = decode(self.ids[max(self.prompt_tokens, len(self.ids) - 4 * longest - 4) :])
         return any(mark in tail for mark in self.sampling.stop)

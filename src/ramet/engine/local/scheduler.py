@@ -1,9 +1,9 @@
-"""Who runs in the next step. Knows tokens and pages, no tensors.
+"""Which requests run in the next step. Knows tokens and pages, no tensors.
 
-Every step advances all requests that are being answered by one token, and spends what is left of the step's token
-budget on prompts: those already begun, then new ones in the order they came. A request waits while somebody else is
-about to compute the beginning of its prompt. When pages run out, the youngest request is put back into the queue with
-what it has said so far; most of that is usually still in the cache when its turn comes again.
+Every step decodes one token for each running request whose prompt is computed, and spends the rest of its token budget
+on prompts: first those already started, then new ones in order of arrival. A request waits while another request is
+computing a prefix of its prompt. When pages run out, the youngest request is preempted: it returns to the queue with
+the tokens sampled so far, most of which are usually still cached when it is admitted again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ramet.engine.local.request import Request
 
 @dataclass(slots=True, kw_only=True)
 class Stats:
-    """What an engine has done so far, in tokens unless said otherwise."""
+    """Counters of an engine since its start."""
 
     prefill_tokens: int = 0  # computed for prompts
-    cached_tokens: int = 0  # found in the cache instead
+    cached_tokens: int = 0  # of prompts, found in the cache
     generated_tokens: int = 0
     steps: int = 0
     preemptions: int = 0
@@ -30,7 +30,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens `start` to `end` of a request's text; the last chunk of it also samples."""
+    """Tokens `start` to `end` of a request. The last chunk of a prompt also samples."""
 
     request: Request
     start: int
@@ -40,7 +40,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Step:
-    """What the device does at once: copy pages, compute tokens, sample one token for each of `sampling`."""
+    """One step of the device: copy pages, compute tokens, sample one token for each of `sampling`."""
 
     copies: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     decodes: list[Request] = field(default_factory=list[Request])
@@ -55,9 +55,9 @@ class Step:
 
 
 class Scheduler:
-    """Requests in, steps out, results back in.
+    """Takes requests, plans steps, records their results.
 
-    `settle_all` is called before a request is put back: it must bring in the results of steps still in flight.
+    `collect_results` is called before a request is preempted: it must record the results of the step in flight.
     """
 
     def __init__(
@@ -67,45 +67,45 @@ class Scheduler:
         max_batch: int,
         chunk: int,
         decode: Callable[[Sequence[int]], str],
-        settle_all: Callable[[], None] = lambda: None,
+        collect_results: Callable[[], None] = lambda: None,
     ) -> None:
         self.cache = cache
         self.chunk = chunk
         self.stats = Stats()
         self.version = 0  # of the weights
-        self.salt = 0  # of the cache; another one after every change, also where a version comes back
+        self.salt = 0  # of the cache: changes with every update, even when an earlier version is loaded again
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # oldest first
-        self.settle_all = settle_all
+        self.collect_results = collect_results
         self._decode = decode
         self._number = 0  # of the step being planned
         self._slots = list(range(max_batch - 1, -1, -1))
-        self._parked: dict[str, list[Page]] = {}
+        self.pinned: dict[str, list[Page]] = {}
 
     @property
     def idle(self) -> bool:
         return not (self.waiting or self.running)
 
     def submit(self, request: Request) -> None:
-        self._unpark(request.node_id)
+        self._unpin(request.node_id)
         self.waiting.append(request)
 
     def ended(self, node_id: str) -> None:
-        """This node will not come back: its pages may go before those of nodes that wait."""
-        self._unpark(node_id)
+        """Unpin the pages of a node that takes no more turns."""
+        self._unpin(node_id)
 
-    def renew(self, version: int) -> None:
-        """The weights have changed. Whoever is running goes on with the new ones, from a cache computed by them."""
-        self.settle_all()
+    def set_version(self, version: int) -> None:
+        """Start using new weights: preempt all running requests and abandon the cache of the old ones."""
+        self.collect_results()
         for request in self.running[::-1]:
-            self._put_back(request)
-        for node_id in list(self._parked):
-            self._unpark(node_id)
+            self._preempt(request)
+        for node_id in list(self.pinned):
+            self._unpin(node_id)
         self.version = version
         self.salt += 1
 
     def plan(self) -> Step:
-        """The next step; empty when there is nothing to do, or nothing that can be done before results are in."""
+        """The next step; empty when there is no work, or none that can start before results are recorded."""
         self._number += 1
         self._drop_cancelled()
         step = Step()
@@ -119,29 +119,29 @@ class Scheduler:
         self.stats.steps += bool(step)
         return step
 
-    def settle(self, step: Step, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Results are in, in the order of `step.sampling`."""
+    def record(self, step: Step, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
+        """Record sampled tokens and log-probs, in the order of `step.sampling`."""
         for request, token, logprob in zip(step.sampling, tokens, logprobs, strict=True):
-            if request.done:  # it ended while this token was under way
+            if request.done:  # it ended while this token was being sampled
                 continue
             request.accept(token, logprob, self._decode)
             self.stats.generated_tokens += 1
             if request.finish is not None:
-                self._retire(request)
+                self._finish(request)
             elif len(request.ids) - 1 >= (request.linked + 1) * self.cache.size:
-                self._link(request)
+                self._link_full_pages(request)
 
     def fail(self, request: Request, error: str) -> None:
-        """Give up on a request."""
+        """End a request with an error."""
         request.error = error
         if request in self.waiting:
             self.waiting.remove(request)
         if request in self.running:
-            self._leave(request)
+            self._release(request)
         request.deliver(request)
 
     def undo(self, step: Step) -> None:
-        """A planned step did not happen: everybody goes back to the queue with what is known to be computed."""
+        """Revert a planned step that did not run, and preempt all running requests."""
         for request in step.decodes:
             request.planned -= 1
         for chunk in step.chunks:
@@ -150,33 +150,33 @@ class Scheduler:
                 page = chunk.request.pages[place]
                 page.ready = max(0, min(page.ready, chunk.start - place * self.cache.size))
         for source, copy in step.copies:
-            del source  # the copies were not made either
+            del source  # the page was not copied
             for chunk in step.chunks:
                 first = chunk.request.pages[chunk.start // self.cache.size]
                 if first.number == copy:
                     first.ready = 0
                     chunk.request.planned -= chunk.start % self.cache.size
         for request in self.running[::-1]:
-            self._put_back(request)
+            self._preempt(request)
 
     def _plan_decodes(self, step: Step) -> None:
         full = sum(request.planned == len(request.pages) * self.cache.size for request in self.running)
         if full > self.cache.available:
-            self.settle_all()  # somebody may have ended, and nobody is put back with a token under way
+            self.collect_results()  # a request may end and free its pages; none may be preempted with a token in flight
         for request in list(self.running):
             if request.slot < 0 or request.prefilling or request.draws >= request.sampling.max_tokens:
                 continue
-            if self._grow(request):
+            if self._reserve_token(request):
                 request.planned += 1
                 request.draws += 1
                 step.decodes.append(request)
 
-    def _grow(self, request: Request) -> bool:
-        """Room for one more token, whatever it costs the younger ones."""
+    def _reserve_token(self, request: Request) -> bool:
+        """Make sure there is a page for one more token; preempts younger requests if needed."""
         if request.planned < len(request.pages) * self.cache.size:
             return True
         while request.slot >= 0:
-            pages = self.cache.take(1)
+            pages = self.cache.allocate(1)
             if pages is not None:
                 request.pages += pages
                 return True
@@ -184,18 +184,18 @@ class Scheduler:
                 room = self.cache.total * self.cache.size
                 self.fail(request, f"this request alone fills the cache of {room:,} tokens: raise cache_tokens")
                 return False
-            self._put_back(self.running[-1])
+            self._preempt(self.running[-1])
         return False
 
     def _plan_chunk(self, step: Step, request: Request, budget: int) -> int:
         start, size = request.planned, self.cache.size
-        end = min(request.goal, start + budget)
+        end = min(request.prefill_end, start + budget)
         for place in range(start // size, (end - 1) // size + 1):
             page = request.pages[place]
             page.ready = max(page.ready, min(size, end - place * size))
-            page.issued = self._number
+            page.computed_in = self._number
         request.planned = end
-        samples = end == request.goal
+        samples = end == request.prefill_end
         request.draws += samples
         step.chunks.append(Chunk(request, start, end, samples))
         self.stats.prefill_tokens += end - start
@@ -206,17 +206,17 @@ class Scheduler:
             if budget <= 0 or not self._slots:
                 return
             match = self.cache.match(request.ids, salt=self.salt, step=self._number)
-            if match.awaited:
+            if match.pending:
                 continue
-            # What is to be read or copied must not be evicted to make room for it.
-            held = match.pages if match.begun is None else [*match.pages, match.begun]
-            self.cache.hold(held)
+            # Matched pages must not be evicted by the allocation below.
+            matched = match.pages if match.partial is None else [*match.pages, match.partial]
+            self.cache.acquire(matched)
             size = self.cache.size
             needed = -(-len(request.ids) // size) - len(match.pages)
-            # One page each is left for those that run: to let somebody in and put him back at once helps nobody.
-            new = self.cache.take(needed) if needed + len(self.running) <= self.cache.available else None
+            # Leave one page for each running request: admitting a request only to preempt it wastes work.
+            new = self.cache.allocate(needed) if needed + len(self.running) <= self.cache.available else None
             if new is None:
-                self.cache.drop(held)
+                self.cache.release(matched)
                 if not self.running:
                     room = self.cache.total * size
                     self.fail(
@@ -225,18 +225,18 @@ class Scheduler:
                     )
                 return
             self.waiting.remove(request)
-            self._begin(request, match.pages, new)
-            if match.begun is not None:
-                step.copies.append((match.begun.number, new[0].number))
-                self.cache.drop([match.begun])
-                new[0].ready = match.begun_tokens
-            request.planned = len(match.pages) * size + match.begun_tokens
+            self._start(request, match.pages, new)
+            if match.partial is not None:
+                step.copies.append((match.partial.number, new[0].number))
+                self.cache.release([match.partial])
+                new[0].ready = match.partial_tokens
+            request.planned = len(match.pages) * size + match.partial_tokens
             if not request.draws:
                 request.cached_tokens = request.planned
             self.stats.cached_tokens += request.planned
             budget -= self._plan_chunk(step, request, budget)
 
-    def _begin(self, request: Request, known: list[Page], new: list[Page]) -> None:
+    def _start(self, request: Request, known: list[Page], new: list[Page]) -> None:
         request.slot = self._slots.pop()
         request.admissions += 1
         request.pages = [*known, *new]
@@ -244,7 +244,7 @@ class Scheduler:
         if request.version < 0:
             request.version = self.version
         self.running.append(request)
-        # Others may count on these pages from now on, and wait for them.
+        # From now on other requests match these pages and wait for them to be computed.
         size, after = self.cache.size, known[-1] if known else self.cache.root(self.salt)
         for place, page in enumerate(new, start=len(known)):
             ids = tuple(request.ids[place * size : (place + 1) * size])
@@ -252,8 +252,8 @@ class Scheduler:
                 break
             after = page
 
-    def _link(self, request: Request) -> None:
-        """Put pages that have become full into the tree, or use those of somebody who has said the same."""
+    def _link_full_pages(self, request: Request) -> None:
+        """Add pages that have become full to the tree, or use the cached page with the same tokens."""
         size, cache = self.cache.size, self.cache
         while (request.linked + 1) * size <= min(request.planned, len(request.ids)):
             place = request.linked
@@ -264,54 +264,54 @@ class Scheduler:
                 after = request.pages[place - 1] if place else cache.root(self.salt)
                 known = cache.link(page, ids, after=after, ready=size)
                 if known is not page and known.ready == size:
-                    cache.hold([known])
+                    cache.acquire([known])
                     request.pages[place] = known
-                    request.tabled = min(request.tabled, place)
-                    cache.drop([page])
+                    request.synced = min(request.synced, place)
+                    cache.release([page])
                 elif known is not page:
-                    return  # somebody is about to compute the same: ours stays our own
+                    return  # another request is computing the same page: keep this one private
             request.linked += 1
 
-    def _leave(self, request: Request) -> list[Page]:
-        """Stop running. What was computed stays findable as long as there is room; returns the pages it lies in."""
-        self._link(request)
+    def _release(self, request: Request) -> list[Page]:
+        """Stop running a request; returns its cached pages. Computed pages stay in the tree until they are evicted."""
+        self._link_full_pages(request)
         size, cache = self.cache.size, self.cache
-        for page in reversed(request.pages[request.linked :]):  # promised to others, and not computed
+        for page in reversed(request.pages[request.linked :]):  # announced to other requests, but not computed
             cache.unlink(page)
-        begun = min(request.planned, len(request.ids)) - request.linked * size
-        if 0 < begun < size:
+        started = min(request.planned, len(request.ids)) - request.linked * size
+        if 0 < started < size:
             place = request.linked
             after = request.pages[place - 1] if place else cache.root(self.salt)
-            cache.link(request.pages[place], tuple(request.ids[place * size :][:begun]), after=after, ready=begun)
-        pages, request.pages, request.linked, request.tabled = request.pages, [], 0, 0
-        cache.drop(pages)
+            cache.link(request.pages[place], tuple(request.ids[place * size :][:started]), after=after, ready=started)
+        pages, request.pages, request.linked, request.synced = request.pages, [], 0, 0
+        cache.release(pages)
         self.running.remove(request)
         self._slots.append(request.slot)
         request.slot = -1
         return [page for page in pages if page.parent is not None]
 
-    def _retire(self, request: Request) -> None:
-        pages = self._leave(request)
+    def _finish(self, request: Request) -> None:
+        pages = self._release(request)
         if request.node_id:
-            self.cache.keep(pages, 1)
-            self._parked[request.node_id] = pages
+            self.cache.pin(pages, 1)
+            self.pinned[request.node_id] = pages
         request.deliver(request)
 
-    def _put_back(self, request: Request) -> None:
-        self._leave(request)
+    def _preempt(self, request: Request) -> None:
+        self._release(request)
         self.stats.preemptions += 1
-        request.goal = len(request.ids)
+        request.prefill_end = len(request.ids)
         request.planned = 0
         request.draws = len(request.logprobs)
         self.waiting.appendleft(request)
 
     def _drop_cancelled(self) -> None:
         for request in [request for request in self.running if request.cancelled]:
-            self._leave(request)
+            self._release(request)
         if any(request.cancelled for request in self.waiting):
             self.waiting = deque(request for request in self.waiting if not request.cancelled)
 
-    def _unpark(self, node_id: str) -> None:
-        pages = self._parked.pop(node_id, None)
+    def _unpin(self, node_id: str) -> None:
+        pages = self.pinned.pop(node_id, None)
         if pages:
-            self.cache.keep(pages, -1)
+            self.cache.pin(pages, -1)

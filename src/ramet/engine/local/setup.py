@@ -1,5 +1,5 @@
 # pyright: standard
-"""What an engine is made of, from what its user said."""
+"""Load the model and build the parts of a local engine from its arguments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from transformers import PreTrainedModel
 
 from ramet.engine.local.cpu import CpuRunner, Shape
-from ramet.engine.local.decoder import Folded, Plain, foldable
+from ramet.engine.local.decoder import FusedDecoder, PlainDecoder, can_fuse
 from ramet.errors import ConfigError
 from ramet.tokens.render import Renderer, TextRenderer
 
 PAGE = 16  # tokens
-SMALL = 4_000_000  # parameters up to which threads wait for each other longer than they compute
+SINGLE_THREAD_BELOW = 4_000_000  # parameters: smaller models are faster on one thread
 
 
 def load(
@@ -29,7 +29,7 @@ def load(
         folder = model_folder(model)
         return load_model(folder, device=device, dtype=dtype), renderer or load_renderer(folder)
     if device is not None or dtype is not None:
-        raise ConfigError("device and dtype are for models that are loaded here; move a loaded one with model.to(...)")
+        raise ConfigError("device and dtype apply only when a folder is loaded; move a loaded model with model.to(...)")
     return model, renderer or TextRenderer()
 
 
@@ -40,19 +40,19 @@ def make_runner(model: PreTrainedModel, shape: Shape, *, pages: int, max_batch: 
 
             return CudaRunner(model, shape, pages=pages, page_size=PAGE, max_batch=max_batch, window=window)
         if model.device.type != "cpu":
-            raise ConfigError(f"models run on cpu or cuda; this one is on {model.device.type}")
-        decoder = Folded(model) if foldable(model) else Plain(model)
-        threads = 1 if model.num_parameters() < SMALL else None
+            raise ConfigError(f"a local engine runs on cpu or cuda; the model is on {model.device.type}")
+        decoder = FusedDecoder(model) if can_fuse(model) else PlainDecoder(model)
+        threads = 1 if model.num_parameters() < SINGLE_THREAD_BELOW else None
         sizes = {"pages": pages, "page_size": PAGE, "max_batch": max_batch, "threads": threads}
         return CpuRunner(decoder, shape, dtype=model.dtype, **sizes)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
             needed = pages * PAGE * shape.token_bytes(model.dtype) / 2**30
-            raise ConfigError(f"no memory for a cache of {pages * PAGE:,} tokens ({needed:.1f} GiB)") from None
+            raise ConfigError(f"not enough memory for a cache of {pages * PAGE:,} tokens ({needed:.1f} GiB)") from None
         raise
 
 
-def shape_of(model: PreTrainedModel) -> Shape:
+def cache_shape(model: PreTrainedModel) -> Shape:
     config = model.config.get_text_config()
     heads: int = config.num_attention_heads
     return Shape(
@@ -62,8 +62,8 @@ def shape_of(model: PreTrainedModel) -> Shape:
     )
 
 
-def default_tokens(model: PreTrainedModel, shape: Shape, window: int) -> int:
-    """Tokens to keep by default: half of what a GPU has free; on a CPU a gibibyte, but at least one whole window."""
+def default_cache_tokens(model: PreTrainedModel, shape: Shape, window: int) -> int:
+    """The default cache size: half of the free GPU memory, or 1 GiB on a CPU; at least one window."""
     size = shape.token_bytes(model.dtype)
     if model.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(model.device)
@@ -71,37 +71,37 @@ def default_tokens(model: PreTrainedModel, shape: Shape, window: int) -> int:
     return max(window + PAGE, min(2**30 // size, 2**20))
 
 
-def checked_window(model: PreTrainedModel, window: int | None) -> int:
+def check_window(model: PreTrainedModel, window: int | None) -> int:
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if window is not None and (window < 2 or (longest and window > longest)):
-        raise ConfigError(f"window is a number of tokens from 2 to {longest:,}; got {window:,}")
+        raise ConfigError(f"window must be from 2 to {longest:,} tokens; got {window:,}")
     return window or longest or 4096
 
 
-def checked_count(name: str, value: int | None, default: int) -> int:
+def check_count(name: str, value: int | None, default: int) -> int:
     if value is not None and value < 1:
-        raise ConfigError(f"{name} is a number from 1 up; got {value}")
+        raise ConfigError(f"{name} must be at least 1; got {value}")
     return default if value is None else value
 
 
-def checked_shares(top_p: float, top_k: int) -> tuple[float, int]:
+def check_nucleus(top_p: float, top_k: int) -> tuple[float, int]:
     if not 0 < top_p <= 1:
-        raise ConfigError(f"top_p is above 0 and at most 1; got {top_p}")
+        raise ConfigError(f"top_p must be above 0 and at most 1; got {top_p}")
     if top_k < 0:
-        raise ConfigError(f"top_k is a number from 0 (no limit) up; got {top_k}")
+        raise ConfigError(f"top_k must be at least 0 (0: no limit); got {top_k}")
     return top_p, top_k
 
 
 def end_tokens(model: PreTrainedModel, renderer: Renderer) -> frozenset[int]:
-    """Tokens with which this model ends its turn."""
-    found = {getattr(renderer, "end_of_turn", None)}
+    """The tokens that end a turn of this model."""
+    tokens = {getattr(renderer, "end_of_turn", None)}
     for config in (model.config, model.generation_config):
         ends = getattr(config, "eos_token_id", None)
-        found.update(ends if isinstance(ends, (list, tuple)) else [ends])
-    return frozenset(token for token in found if token is not None)
+        tokens.update(ends if isinstance(ends, (list, tuple)) else [ends])
+    return frozenset(token for token in tokens if token is not None)
 
 
-def spelled_out(renderer: Renderer) -> Callable[[Sequence[int]], str]:
-    """Text with control tokens spelled out, for stop strings."""
+def stop_decoder(renderer: Renderer) -> Callable[[Sequence[int]], str]:
+    """The function that decodes tokens to find stop strings in them; control tokens appear as text."""
     tokenizer = getattr(renderer, "tokenizer", None)
     return tokenizer.decode if tokenizer is not None else renderer.decode

@@ -1,4 +1,4 @@
-"""Requests of eight topics that only their words tell: a topic is frames, to be filled with two of its words.
+"""Requests on eight topics, recognisable only by their words: a topic is a set of frames for two of its words.
 
 Every sentence belongs to training or to evaluation, never both.
 """
@@ -113,7 +113,7 @@ GRAMMAR: Mapping[str, Grammar] = {
 
 @lru_cache(maxsize=64)
 def sentences(topic: str, *, held_out: bool) -> tuple[str, ...]:
-    """Every sentence of a topic for evaluation (one in five), or for training."""
+    """Every sentence of a topic that is held out for evaluation (one in five), or every other one."""
     frames, ones, others = GRAMMAR[topic]
     made = [frame.format(a=a, b=b) for frame in frames for a in ones for b in others]
     return tuple(sentence for sentence in made if in_eval(sentence, one_in=5) == held_out)
@@ -122,9 +122,9 @@ def sentences(topic: str, *, held_out: bool) -> tuple[str, ...]:
 def draw_lines(
     dice: Dice, number: int, topics: Sequence[str], users: int, *, held_out: bool
 ) -> tuple[list[str], list[int]]:
-    """Requests of random days and users, and the index of each one's topic. Some topics and users are more frequent."""
+    """Requests of random dates and users, and the topic index of each. Some topics and users are more frequent."""
     ids = [str(dice.between(10_000, 99_999)) for _ in range(users)]
-    topic_weights, user_weights = ([float(dice.between(1, 6)) for _ in some] for some in (topics, ids))
+    topic_weights, user_weights = ([float(dice.between(1, 6)) for _ in names] for names in (topics, ids))
     lines: list[str] = []
     labels: list[int] = []
     for _ in range(number):

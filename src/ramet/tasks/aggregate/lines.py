@@ -1,4 +1,4 @@
-"""Lines to count over, in pages: requests of a topic that only their words tell, or turns of a transcript."""
+"""Lines to count over, in pages: requests with a topic, or turns of a transcript."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ NAMED = re.compile(r"\blines? (\d{1,7}) ?(?:-|–|to) ?(\d{1,7})\b", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, and what is known of it."""
+    """One line and its topic, if known."""
 
     text: str
     topic: str = ""
 
     @property
     def month(self) -> str:
-        found = REQUEST.match(self.text)
-        return found[1] if found else ""
+        match = REQUEST.match(self.text)
+        return match[1] if match else ""
 
     @property
     def user(self) -> str:
-        found = REQUEST.match(self.text)
-        return found[2] if found else ""
+        match = REQUEST.match(self.text)
+        return match[2] if match else ""
 
     @property
     def speakers(self) -> list[str]:
-        found = TURN.match(self.text)
-        return [name.strip() for name in re.split(r",| - ", found[1])] if found else []
+        match = TURN.match(self.text)
+        return [name.strip() for name in re.split(r",| - ", match[1])] if match else []
 
     @property
-    def said(self) -> str:
-        found = TURN.match(self.text)
-        return found[2] if found else ""
+    def speech(self) -> str:
+        match = TURN.match(self.text)
+        return match[2] if match else ""
 
 
 def pages(lines: Sequence[str], size: int) -> dict[str, str]:
@@ -51,69 +51,70 @@ def pages(lines: Sequence[str], size: int) -> dict[str, str]:
 
 
 def keys_of(task: Task, first: int, last: int) -> list[str]:
-    """The pages that hold any of these lines."""
+    """The keys of pages with any of these lines."""
     return [key for key in task.context if first <= bounds(key)[1] and bounds(key)[0] <= last]
 
 
 def bounds(key: str) -> tuple[int, int]:
-    found = KEY.fullmatch(key)
-    if found is None:
+    """The first and the last line of a page."""
+    match = KEY.fullmatch(key)
+    if match is None:
         raise AssertionError(f"{key!r} is not a page")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
-def spans_in(goal: str) -> list[tuple[int, int]]:
-    """The ranges of lines that a goal names, each once."""
+def find_spans(goal: str) -> list[tuple[int, int]]:
+    """The ranges of lines that a goal names, without repeats."""
     return sorted({(int(a), int(b)) for a, b in NAMED.findall(goal)})
 
 
-def lines_of(task: Task, key: str, topics: Sequence[str]) -> list[Line]:
-    """The lines of a page with their topics, if they are known."""
+def page_lines(task: Task, key: str, topics: Sequence[str]) -> list[Line]:
+    """The lines of a page, with their topics if known."""
     numbered = enumerate(task.context[key].split("\n"), start=bounds(key)[0])
     return [Line(text, topics[number - 1] if topics else "") for number, text in numbered]
 
 
 def lines_in(task: Task, first: int, last: int, topics: Sequence[str]) -> list[Line] | None:
-    """Lines first to last; None when there are no such lines."""
-    found: list[Line] = []
+    """Lines first to last; None if the task has no such lines."""
+    lines: list[Line] = []
     for key in keys_of(task, first, last):
-        at = bounds(key)[0]
-        found += lines_of(task, key, topics)[max(0, first - at) : last - at + 1]
-    return found if first <= last and len(found) == last - first + 1 else None
+        start = bounds(key)[0]
+        lines += page_lines(task, key, topics)[max(0, first - start) : last - start + 1]
+    return lines if first <= last and len(lines) == last - first + 1 else None
 
 
-# What a task holds.
+# The reference of a task.
 
 
-def held(task: Task) -> dict[str, Any]:
+def reference_of(task: Task) -> dict[str, Any]:
     return cast(dict[str, Any], task.reference)
 
 
 def truth(task: Task) -> tuple[Kind, list[str]]:
-    """What the answer is, and of which kind; for a list, its items."""
-    answer: str = held(task)["answer"]
+    """The kind of the answer, and the right answer; for a list, its items."""
+    answer: str = reference_of(task)["answer"]
     items = [item for item in answer.split(", ") if item != "none"]
-    kind: Kind = held(task)["kind"]
+    kind: Kind = reference_of(task)["kind"]
     return kind, items if kind == "list" else [answer]
 
 
 def topics_of(task: Task) -> list[str]:
-    return held(task)["topics"]
+    return reference_of(task)["topics"]
 
 
 def labels_of(task: Task) -> list[str]:
-    """The topic of every line, or nothing."""
+    """The topic of every line; empty if unknown."""
     topics = topics_of(task)
-    return [topics[label] for label in held(task)["labels"]]
+    return [topics[label] for label in reference_of(task)["labels"]]
 
 
 def named_lines(task: Task, goal: str) -> list[Line] | None:
-    """The lines a goal names, if they exist and none is named twice."""
-    found: list[Line] = []
-    labels, at = labels_of(task), 0
-    for first, last in spans_in(goal):
-        lines = lines_in(task, first, last, labels) if first > at else None
+    """The lines a goal names; None if some do not exist or are named twice."""
+    named: list[Line] = []
+    labels, end = labels_of(task), 0
+    for first, last in find_spans(goal):
+        lines = lines_in(task, first, last, labels) if first > end else None
         if lines is None:
             return None
-        found, at = found + lines, last
-    return found or None
+        named, end = named + lines, last
+    return named or None

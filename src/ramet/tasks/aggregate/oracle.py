@@ -1,18 +1,18 @@
-"""The oracle of `aggregate`, and the words in which it asks."""
+"""The oracle of `aggregate`, and the wording of its goals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ramet.tasks.aggregate.lines import bounds, keys_of, labels_of, lines_of, spans_in, topics_of, truth
+from ramet.interfaces import Ask, Move, View
+from ramet.tasks.aggregate.lines import bounds, find_spans, keys_of, labels_of, page_lines, topics_of, truth
 from ramet.tasks.aggregate.query import Counts, Query, add, count, decide, grade, hear, how, read_query, say
 from ramet.tasks.dice import Dice
-from ramet.tasks.oracle import Ask, Move, View
 from ramet.types import Task
 
 TRANSCRIPT = "The given lines are turns of a transcript, each with its speaker label (several names when together)."
-CLONE_LINES = 200  # the most that one clone is given
-SHOWN_PAGES = 8  # a node that counts itself names its pages, if they are this few
+CLONE_LINES = 200  # the most lines for one clone
+SHOWN_PAGES = 8  # a node that counts by itself lists the counts of at most so many pages
 
 
 def among(topics: Sequence[str]) -> str:
@@ -28,7 +28,7 @@ def pages_per_clone(task: Task) -> int:
 
 
 class Counting:
-    """Counts page by page, or has clones count neighbouring pages and adds up what they found."""
+    """Counts page by page, or delegates groups of neighbouring pages and adds up their counts."""
 
     def __init__(self, task: Task, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
         self.task = task
@@ -38,8 +38,8 @@ class Counting:
         self.topics = topics_of(task)
         self.labels = labels_of(task)
 
-    def knows(self) -> bool:
-        """Whether the question can be read, and the lines bear the answer out."""
+    def can_answer(self) -> bool:
+        """Whether the question can be parsed, and counting the lines gives the right answer."""
         query = read_query(self.task.question)
         if query is None or not query.fits(self.topics):
             return False
@@ -50,7 +50,7 @@ class Counting:
         query = read_query(view.goal)
         if query is None:
             raise AssertionError(f"no question in {view.goal!r}")
-        keys = self.keys if view.depth == 0 else keys_of(self.task, *spans_in(view.goal)[0])
+        keys = self.keys if view.depth == 0 else keys_of(self.task, *find_spans(view.goal)[0])
         groups = self._groups(keys, view) if self._splits(keys, view) else []
         if groups and view.turn == 0:
             return Move(asks=tuple(Ask(goal=self._goal(query.part, group), context=tuple(group)) for group in groups))
@@ -62,25 +62,25 @@ class Counting:
         total = add(query.part, counted)
         thought = [f"Together: {say(query.part, total)}"] if len(counted) > 1 else []
         if not groups and len(keys) <= SHOWN_PAGES:
-            thought = [f"{key}: {say(query.part, one)}" for key, one in zip(keys, counted, strict=True)] + thought
+            thought = [f"{key}: {say(query.part, counts)}" for key, counts in zip(keys, counted, strict=True)] + thought
         return Move(thought="\n".join(thought), answer=self._tell(query, total))
 
     def _splits(self, keys: Sequence[str], view: View) -> bool:
-        """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
+        """Whether this node delegates: a root always, a clone at random."""
         if not self.delegate or view.depth >= 2:
             return False
         return view.depth == 0 or (len(keys) > 1 and Dice("deeper", *self.dice_seed, view.goal).chance(0.3))
 
     def _groups(self, keys: Sequence[str], view: View) -> list[list[str]]:
-        """Neighbouring pages, cut at random places, never all of several pages together."""
+        """Groups of neighbouring pages, cut at random places, never all pages in one group."""
         dice = Dice("cut", *self.dice_seed, view.goal)
         most = min(pages_per_clone(self.task), max(1, len(keys) - 1))
         groups: list[list[str]] = []
-        at = 0
-        while at < len(keys):
+        start = 0
+        while start < len(keys):
             size = dice.between(1, most)
-            groups.append(list(keys[at : at + size]))
-            at += size
+            groups.append(list(keys[start : start + size]))
+            start += size
         return groups
 
     def _goal(self, query: Query, keys: Sequence[str]) -> str:
@@ -89,8 +89,8 @@ class Counting:
         return f"{about} In the given lines, {query.text}? {how(query)} ({lines})"
 
     def _count(self, query: Query, key: str) -> Counts:
-        return count(query, lines_of(self.task, key, self.labels))
+        return count(query, page_lines(self.task, key, self.labels))
 
     def _tell(self, query: Query, counts: Counts) -> str:
-        found = decide(query, counts, self.topics)
-        return (", ".join(found) or "none") if query.answers_with == "list" else found[0]
+        answers = decide(query, counts, self.topics)
+        return (", ".join(answers) or "none") if query.answers_with == "list" else answers[0]

@@ -1,7 +1,7 @@
-"""Questions over lines: read from text, answered by counting, parted into smaller ones, and graded.
+"""Questions over lines: parsed from text, answered by counting, split into smaller ones, and graded.
 
-Some questions add up: a count, or a count for each of several names. The others, like "which is the most common", are
-decided from such counts. So each question has a part that can be asked of any lines and added up afterwards.
+Some answers add up: a count, or a count per name. Others, like "which is the most common", follow from such counts. So
+each question has a part that can be asked of any lines, and whose answers are added up afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Counts = Counter[str]  # by name; a plain count has no name
 WHERE = re.compile(r"^in the given lines, ", re.IGNORECASE)
 TOPIC = r"'([^']+)'"
 MONTH = r"(?: dated in month (\d\d) of (\d{4}))?"
-NAME = r"((?-i:[A-Z][A-Z .]*))"  # capitals only: no words of a sentence are taken for a name
+NAME = r"((?-i:[A-Z][A-Z .]*))"  # capitals only, so that no words of a sentence match
 REPLY = rf"how many turns labelled {NAME} alone come directly after a turn labelled {NAME} alone"
 FORMS = {
     # Over requests.
@@ -73,7 +73,7 @@ FIRST, LAST = "first", "last"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question: its kind, the names in it (empty where it leaves one out), and its words."""
+    """A question: its kind, the names in it (empty where one is left out), and its text."""
 
     kind: str
     names: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Query:
 
     @property
     def part(self) -> Query:
-        """What to ask of some of the lines: itself, if its answers add up."""
+        """The question for some of the lines: itself, if its answers add up."""
         kind = PARTS.get(self.kind, self.kind)
         if kind == self.kind:
             return self
@@ -100,31 +100,31 @@ class Query:
 
     @property
     def topics(self) -> list[str]:
-        """The topics it names."""
+        """The topics in the question."""
         if self.kind in ("compare", "top_user", "each_user"):
             return list(self.names)
         return [name for name in self.names[-1:] if name] if self.kind in ("count", "more_user", "users") else []
 
     def fits(self, topics: Sequence[str]) -> bool:
-        """Whether lines of these topics can answer it; without topics, those that ask for none."""
+        """Whether lines with these topics can answer it."""
         by_topic = self.kind in ("most", "least", "each_topic") or bool(self.topics)
         return not by_topic or (bool(topics) and all(name in topics for name in self.topics))
 
 
 def read_query(text: str) -> Query | None:
-    """The one question of a text, or None.
+    """The only question in a text; None if there is none, or more than one.
 
     Example:
         read_query("Read them. In the given lines, which topic is the most common? (lines 1-50)").kind  # "most"
     """
-    asked = [sentence.strip() for sentence in re.findall(r"([^.?!]*)\?", text[:4000])]
-    if len(asked) != 1:
+    questions = [sentence.strip() for sentence in re.findall(r"([^.?!]*)\?", text[:4000])]
+    if len(questions) != 1:
         return None
-    sentence = WHERE.sub("", asked[0])
+    sentence = WHERE.sub("", questions[0])
     for kind, form in READ.items():
-        found = form.fullmatch(sentence)
-        if found:
-            return Query(kind, tuple(name or "" for name in found.groups()), sentence[:1].lower() + sentence[1:])
+        match = form.fullmatch(sentence)
+        if match:
+            return Query(kind, tuple(name or "" for name in match.groups()), sentence[:1].lower() + sentence[1:])
     return None
 
 
@@ -132,7 +132,7 @@ def read_query(text: str) -> Query | None:
 
 
 def count(query: Query, lines: Sequence[Line]) -> Counts:
-    """What the lines hold, for a question whose answers add up."""
+    """Count over lines, for a question whose answers add up."""
     names = query.names
     if query.kind == "each_topic":
         return Counter(line.topic for line in lines)
@@ -153,9 +153,9 @@ def _counts(query: Query, line: Line) -> bool:
     if query.kind == "turns":
         return names[0] in line.speakers
     if query.kind == "marks":
-        return names[0] in line.speakers and "?" in line.said
+        return names[0] in line.speakers and "?" in line.speech
     if query.kind == "word":
-        return re.search(rf"(?<!\w){re.escape(names[0])}(?!\w)", line.said, re.IGNORECASE) is not None
+        return re.search(rf"(?<!\w){re.escape(names[0])}(?!\w)", line.speech, re.IGNORECASE) is not None
     user, month, year, topic = names
     right = (not user or line.user == user) and (not topic or line.topic == topic)
     return right and (not month or line.month == f"{year}-{month}")
@@ -172,14 +172,14 @@ def add(query: Query, parts: Sequence[Counts]) -> Counts:
     total: Counts = Counter()
     for part in parts:
         total += part
-    if query.kind == "edges":  # a reply may sit across two parts
+    if query.kind == "edges":  # a reply may span two parts
         total[""] += sum(a[LAST] and b[FIRST] for a, b in pairwise(parts))
         total[FIRST], total[LAST] = parts[0][FIRST], parts[-1][LAST]
     return total
 
 
 def decide(query: Query, counts: Counts, topics: Sequence[str]) -> list[str]:
-    """The right answers, several where there is a tie; for a list, its items."""
+    """The right answers, several for a tie; for a list, its items."""
     kind, names = query.kind, query.names
     if kind in ("most", "least"):
         best = (max if kind == "most" else min)(counts[topic] for topic in topics)
@@ -196,7 +196,7 @@ def decide(query: Query, counts: Counts, topics: Sequence[str]) -> list[str]:
     return items(query, counts) if query.answers_with == "list" else [say(query, counts)]
 
 
-# Words.
+# Wording.
 
 
 def how(query: Query) -> str:
@@ -204,13 +204,13 @@ def how(query: Query) -> str:
 
 
 def items(query: Query, counts: Counts) -> list[str]:
-    """The entries of a list, by name; nothing is said of what does not occur."""
+    """The entries of a list, sorted by name, without those that do not occur."""
     names = sorted(name for name, number in counts.items() if number)
     return names if query.kind == "users" else [f"{name}: {counts[name]}" for name in names]
 
 
 def say(query: Query, counts: Counts) -> str:
-    """Counts as an answer."""
+    """Counts as the text of an answer."""
     if query.answers_with == "list":
         return ", ".join(items(query, counts)) or "none"
     if query.kind == "edges":
@@ -220,10 +220,10 @@ def say(query: Query, counts: Counts) -> str:
 
 
 def hear(query: Query, answer: str) -> Counts:
-    """An answer, worded as `say` does, as counts."""
+    """The counts in an answer that was worded by `say`."""
     if query.answers_with == "list":
-        found = answer.split(", ") if answer != "none" else []
-        pairs = [item.rpartition(": ") if query.kind != "users" else (item, "", "1") for item in found]
+        entries = answer.split(", ") if answer != "none" else []
+        pairs = [entry.rpartition(": ") if query.kind != "users" else (entry, "", "1") for entry in entries]
         return Counter({name: int(number) for name, _, number in pairs})
     if query.kind == "edges":
         number, first, last = answer.split(", ")
@@ -232,7 +232,7 @@ def hear(query: Query, answer: str) -> Counts:
 
 
 def grade(kind: Kind, accepted: Sequence[str], answer: str | None) -> float:
-    """A number by how far off it is, 0.75 for each; a label when it is the same; a list by the F1 of its items.
+    """A number scores 0.75 to the power of its error; a label 1 if it is the same; a list the F1 of its items.
 
     Example:
         grade("number", ["7"], "There are 9.")      # 0.5625
@@ -244,11 +244,11 @@ def grade(kind: Kind, accepted: Sequence[str], answer: str | None) -> float:
         number = last_number(answer) or ""
         return 0.75 ** float(abs(Decimal(number) - Decimal(accepted[0]))) if 0 < len(number) <= 30 else 0.0
     if kind == "label":
-        return float(plain(answer) in [plain(one) for one in accepted])
-    said, right = _occurring(_entries(answer)), _occurring(accepted)
+        return float(plain(answer) in [plain(text) for text in accepted])
+    given, right = _occurring(_entries(answer)), _occurring(accepted)
     if not right:
-        return float(not said and plain(answer) != "")
-    return 2 * len(said & right) / (len(said) + len(right))
+        return float(not given and plain(answer) != "")
+    return 2 * len(given & right) / (len(given) + len(right))
 
 
 def same_answer(kind: Kind, one: str, other: str) -> bool:
@@ -259,8 +259,8 @@ def same_answer(kind: Kind, one: str, other: str) -> bool:
         same_answer("list", "60267, 10456", "10456;60267") # True
     """
     if kind == "number":
-        said, wanted = last_number(one), last_number(other)
-        return said is not None and wanted is not None and Decimal(said) == Decimal(wanted)
+        first, second = last_number(one), last_number(other)
+        return first is not None and second is not None and Decimal(first) == Decimal(second)
     if kind == "label":
         return plain(one) == plain(other)
     return _occurring(_entries(one)) == _occurring(_entries(other))
@@ -271,11 +271,11 @@ def _entries(answer: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Lower case, without quotes, brackets, a full stop at the end, or double spaces."""
+    """Lower case, without quotes, brackets, a final full stop, or repeated spaces."""
     return " ".join(text.lower().split()).strip(" '\"`*.[]()")
 
 
 def _occurring(entries: Sequence[str]) -> set[str]:
-    """Items that say something: neither empty, nor `none`, nor a count of 0."""
-    found = {plain(entry) for entry in entries}
-    return {entry for entry in found if entry not in ("", "none") and not entry.endswith(": 0")}
+    """Entries other than empty ones, `none` and counts of 0."""
+    items = {plain(entry) for entry in entries}
+    return {entry for entry in items if entry not in ("", "none") and not entry.endswith(": 0")}

@@ -1,7 +1,7 @@
 """Count, compare and list over many lines, in the shape of Oolong: long texts in which every line matters.
 
-The lines come in pages, named by their line numbers. A question about some of the lines, worded like the question about
-all of them and naming them, `(lines 51-100)`, is checked exactly.
+The lines come in pages, named by their line numbers. A clone's question is checked exactly if it is worded like the
+root's and names its lines, `(lines 51-100)`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import World
+from ramet.interfaces import Oracle, TaskWorld, World
 from ramet.tasks.aggregate.grammar import GRAMMAR, draw_lines
-from ramet.tasks.aggregate.lines import Line, held, named_lines, pages, topics_of, truth
+from ramet.tasks.aggregate.lines import Line, named_lines, pages, reference_of, topics_of, truth
 from ramet.tasks.aggregate.oracle import Counting, among, pages_per_clone
 from ramet.tasks.aggregate.query import Query, count, decide, grade, how, read_query, same_answer
 from ramet.tasks.dice import Dice
-from ramet.tasks.files import context_of, data_file, read_lines
-from ramet.tasks.oracle import Oracle, Relay
-from ramet.tasks.registry import check_index, observed_sizes, rows_of, span
+from ramet.tasks.files import WITH_META, TaskFile, read_context, task_file
+from ramet.tasks.oracle import Relay
+from ramet.tasks.registry import check_index, observed_sizes, parse_range, split_tasks
 from ramet.types import Node, Task, Verdict
 
 QUESTIONS = {
@@ -37,18 +36,18 @@ QUESTIONS = {
     "users": "Which users have requests dated in month {month} of {year} of the topic '{topic}'",
 }
 FILES = {"clinc": "clinc_aggregate", "crd3": "crd3_counts"}
-FIELDS = (("question", str), ("answer", str), ("context", list), ("meta", dict))
+FIELDS = (*WITH_META, ("context", list))
 
 
 class Aggregate:
-    """Requests to be sorted by topic and counted. `lines`, `topics` and `users` are (least, most) of a task."""
+    """Requests to classify by topic and count. `lines`, `topics` and `users` are ranges (least, most) per task."""
 
     name = "aggregate"
     about = "count, compare and list over thousands of lines"
     splits: Mapping[str, str] = {
-        "train": "without end",
-        "eval": "never in train: not one of its sentences is",
-        "long": "out of distribution: many more lines than any trained on",
+        "train": "unlimited",
+        "eval": "none of its sentences is in train",
+        "long": "out of distribution: many more lines than in training",
         "clinc_train": "clinc_aggregate_train of the data folder: real requests",
         "clinc_eval": "clinc_aggregate_eval of the data folder",
         "crd3_train": "crd3_counts_train of the data folder: turns of transcripts",
@@ -67,20 +66,20 @@ class Aggregate:
         seed: int = 0,
         data: str | Path | None = None,
     ) -> None:
-        self.lines, self.long_lines = span(lines, name="lines"), span(long_lines, name="long_lines")
-        self.topics, self.users = span(topics, name="topics", least=2), span(users, name="users")
+        self.lines, self.long_lines = parse_range(lines, name="lines"), parse_range(long_lines, name="long_lines")
+        self.topics, self.users = parse_range(topics, name="topics", least=2), parse_range(users, name="users")
         if self.topics[1] > len(GRAMMAR) or page < 1:
-            raise ConfigError(f"{self.name}: there are {len(GRAMMAR)} topics, and a page has 1 line or more")
+            raise ConfigError(f"{self.name}: topics must be at most {len(GRAMMAR)}, and page at least 1")
         kinds = [kinds] if isinstance(kinds, str) else kinds
         if not kinds or any(kind not in QUESTIONS for kind in kinds):
-            raise ConfigError(f"{self.name}: kinds are some of {', '.join(QUESTIONS)}")
+            raise ConfigError(f"{self.name}: kinds must be some of {', '.join(QUESTIONS)}")
         self.page = page
         self.kinds = tuple(kinds)
         self.seed = seed
         self.data = data
 
     def size(self, split: str) -> int | None:
-        return len(read_lines(self._file(split), FIELDS)) if "_" in split else None
+        return len(self._file(split)) if "_" in split else None
 
     def task(self, split: str, index: int) -> Task:
         check_index(self, split, index)
@@ -93,15 +92,15 @@ class Aggregate:
         for _ in range(100):
             texts, labels = draw_lines(dice, number, topics, users, held_out=split != "train")
             lines = [Line(text, topics[label]) for text, label in zip(texts, labels, strict=True)]
-            found = draw_question(dice, self.kinds, lines, topics)
-            if found is not None:
-                return self._task(f"{self.name}:{split}/{index}", topics, texts, labels, found)
-        raise ConfigError(f"{self.name}: these knobs leave no question with one answer for {split}")
+            drawn = draw_question(dice, self.kinds, lines, topics)
+            if drawn is not None:
+                return self._task(f"{self.name}:{split}/{index}", topics, texts, labels, drawn)
+        raise ConfigError(f"{self.name}: these options leave no question with one answer for {split}")
 
     def _task(
-        self, name: str, topics: list[str], texts: list[str], labels: list[int], found: tuple[Query, list[str]]
+        self, name: str, topics: list[str], texts: list[str], labels: list[int], drawn: tuple[Query, list[str]]
     ) -> Task:
-        query, accepted = found
+        query, accepted = drawn
         about = f"The context lists {len(texts)} user requests, one per line, in pages, {among(topics)}"
         asked = query.text[:1].upper() + query.text[1:]
         return Task(
@@ -116,29 +115,27 @@ class Aggregate:
             },
         )
 
-    def _file(self, split: str) -> Path:
+    def _file(self, split: str) -> TaskFile:
         name, _, rest = split.partition("_")
-        return data_file(self.data, f"{FILES[name]}_{rest}", taskset=self.name)
+        return task_file(self.data, f"{FILES[name]}_{rest}", taskset=self.name, required=FIELDS)
 
     def _from_row(self, split: str, index: int) -> Task:
-        file = self._file(split)
-        row, where = read_lines(file, FIELDS)[index], f"{file}, line {index + 1}"
-        texts = "\n".join(context_of(row, where).values()).split("\n")
-        meta = cast(dict[str, Any], row["meta"])
-        names, labels = (cast(list[Any], meta.get(field) or []) for field in ("labels", "item_labels"))
-        numeric = meta.get("answer_type") == "number"
-        if numeric and not re.fullmatch(r"-?\d{1,9}", row["answer"]):
-            raise ConfigError(f"{where}: field 'answer' is a whole number, as 'meta.answer_type' says")
-        whole = len(labels) in (0, len(texts)) and all(type(one) is int and 0 <= one < len(names) for one in labels)
-        if not whole:
-            raise ConfigError(f"{where}: field 'meta.item_labels' holds the number of a label for each of the lines")
+        row = self._file(split)[index]
+        texts = "\n".join(read_context(row.fields, row.where).values()).split("\n")
+        names, labels = (cast(list[Any], row.meta.get(field) or []) for field in ("labels", "item_labels"))
+        numeric = row.meta.get("answer_type") == "number"
+        if numeric and not re.fullmatch(r"-?\d{1,9}", row.fields["answer"]):
+            raise ConfigError(f"{row.where}: field 'answer' must be a whole number, by 'meta.answer_type'")
+        valid = all(type(label) is int and 0 <= label < len(names) for label in labels)
+        if not valid or len(labels) not in (0, len(texts)):
+            raise ConfigError(f"{row.where}: field 'meta.item_labels' must have the index of a label for every line")
         return Task(
             id=f"{self.name}:{split}/{index}",
-            question=row["question"],
+            question=row.fields["question"],
             context=pages(texts, self.page),
             reference={
                 "kind": "number" if numeric else "label",
-                "answer": row["answer"],
+                "answer": row.fields["answer"],
                 "topics": [str(name).replace("_", " ") for name in names] if labels else [],
                 "labels": labels,
             },
@@ -156,13 +153,13 @@ class Aggregate:
             nodes=8 + 8 * len(texts),
             depth=3,
             children=max(8, len(texts)),
-            window=max(32_768, 16_384 + heaviest),  # no text has more tokens than characters
+            window=max(32_768, 16_384 + heaviest),  # a text has at most one token per character
             output_bytes=max(8192, 256 * len(texts)),
             reserve=64,
         )
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
-        """The root against the answer; a clone against the lines its goal names, if it asks a question we know."""
+        """The root against the answer; a clone against the lines its goal names, if its question can be parsed."""
         del world
         if node.parent is None:
             return Verdict(score=grade(*truth(task), node.answer), how="exact")
@@ -173,26 +170,26 @@ class Aggregate:
         return Verdict(score=grade(query.answers_with, accepted, node.answer), how="exact")
 
     def same(self, task: Task, one: str, other: str) -> bool:
-        return same_answer(held(task)["kind"], one, other)
+        return same_answer(reference_of(task)["kind"], one, other)
 
     def size_of(self, task: Task) -> float | None:
-        """Lines."""
+        """The number of lines."""
         return sum(text.count("\n") + 1 for text in task.context.values())
 
     def sizes(self, split: str) -> tuple[float, float] | None:
         if "_" in split:
-            return observed_sizes(self, rows_of(self, split))
+            return observed_sizes(self, split_tasks(self, split))
         return self.long_lines if split == "long" else self.lines
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
         oracle = Counting(task, delegate=delegate, dice_seed=(task.id, seed))
-        if oracle.knows():
+        if oracle.can_answer():
             return oracle
-        return Relay(task.question, held(task)["answer"], delegate=delegate)
+        return Relay(task.question, reference_of(task)["answer"], delegate=delegate)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         kind, accepted = truth(task)
-        right: str = held(task)["answer"]
+        right: str = reference_of(task)["answer"]
         wrong = str(int(right) + 1) if kind == "number" else f"{right}, something else"
         return grade(kind, accepted, right), grade(kind, accepted, wrong)
 
@@ -200,13 +197,13 @@ class Aggregate:
 def draw_question(
     dice: Dice, kinds: Sequence[str], lines: Sequence[Line], topics: Sequence[str]
 ) -> tuple[Query, list[str]] | None:
-    """A question with one right answer, and that answer; None when these lines seem to have none."""
+    """A question with one right answer, and that answer; None if no draw gives one."""
     for _ in range(50):
         topic, other = dice.sample(topics, 2)
-        some, more = dice.pick(lines), dice.pick(lines)
-        year, _, month = some.month.partition("-")
+        first, second = dice.pick(lines), dice.pick(lines)
+        year, _, month = first.month.partition("-")
         asked = QUESTIONS[dice.pick(kinds)].format(
-            topic=topic, other=other, user=some.user, second=more.user, month=month, year=year
+            topic=topic, other=other, user=first.user, second=second.user, month=month, year=year
         )
         query = read_query(f"{asked}?")
         if query is None:

@@ -1,4 +1,4 @@
-"""Formulas of + - * / over whole numbers: read and computed in exact fractions, never evaluated as code."""
+"""Formulas of + - * / over whole numbers: parsed and computed in exact fractions, never evaluated as code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ramet.errors import MalformedAction
 TOKEN = re.compile(r"[0-9]+|[-+*/()]")
 RUN = re.compile(r"[(0-9][-+*/()0-9. \t]*")
 SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"})
-LONGEST, DEEPEST = 1000, 40  # characters and brackets: far more than any puzzle needs
+LONGEST, DEEPEST = 1000, 40  # limits on characters and nested brackets
 TAIL = 4 * LONGEST
 
 
@@ -31,7 +31,7 @@ class Formula:
         return f"{left} {self.operator} {right}"
 
     def numbers(self) -> list[int]:
-        """The numbers it uses, smallest first."""
+        """The numbers in the formula, smallest first."""
         return sorted(int(leaf.value) for leaf in self.walk() if not leaf.sides)
 
     def walk(self) -> Iterator[Formula]:
@@ -41,7 +41,7 @@ class Formula:
         yield self
 
     def steps(self) -> list[str]:
-        """How it is worked out, an operation a step: `["99 * 10 = 990", "990 - 9 = 981"]`."""
+        """The steps of its computation, one operation each: `["99 * 10 = 990", "990 - 9 = 981"]`."""
         return [
             f"{part.sides[0].value} {part.operator} {part.sides[1].value} = {part.value}"
             for part in self.walk()
@@ -49,7 +49,7 @@ class Formula:
         ]
 
     def put(self, part: Formula) -> Formula:
-        """The formula with `part` in the place of the first number that has its value."""
+        """The formula with `part` in place of the first number that has its value."""
         done, placed = _put(self, part)
         if not placed:
             raise AssertionError(f"{self} has no {part.value}")
@@ -71,7 +71,7 @@ def number(value: int) -> Formula:
 
 
 def join(left: Formula, operator: str, right: Formula) -> Formula | None:
-    """The two with an operator between them; None when that divides by zero."""
+    """The two formulas with an operator between them; None for a division by zero."""
     a, b = left.value, right.value
     if operator == "/" and not b:
         return None
@@ -79,11 +79,11 @@ def join(left: Formula, operator: str, right: Formula) -> Formula | None:
     return Formula(value, operator, (left, right))
 
 
-# Reading.
+# Parsing.
 
 
 def parse(text: str) -> Formula:
-    """The formula in a text that is nothing else. There is no sign in front of a number.
+    """Parse a text that is a formula and nothing else. Numbers have no sign.
 
     Example:
         parse("8 / (3 - 8/3)").value  # Fraction(24, 1)
@@ -101,12 +101,12 @@ def parse(text: str) -> Formula:
 
 
 def last_formula(text: str | None) -> Formula | None:
-    """The last formula with an operator in a text, or None: what follows a `=` is a number, and is passed over.
+    """The last formula with an operator in a text, or None; so a result after `=` is skipped.
 
     Example:
         str(last_formula("I get (99 * 10) - 9 = 981."))  # "(99 * 10) - 9"
     """
-    # A full stop that ends a sentence ends a formula too; one inside a number spoils it.
+    # A full stop at the end of a sentence also ends a formula; one inside a number makes it invalid.
     plain = re.sub(r"\.(?![0-9])", ";", (text or "")[-TAIL:].translate(SIGNS))
     for run in reversed(RUN.findall(plain)):
         try:
@@ -119,7 +119,7 @@ def last_formula(text: str | None) -> Formula | None:
 
 
 class _Reader:
-    """Recursive descent over tokens, with a floor under it."""
+    """Recursive descent over tokens, to a limited depth."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self.tokens = tokens
@@ -127,12 +127,12 @@ class _Reader:
         self.depth = 0
 
     def take(self, wanted: str = "") -> str:
-        """The next token if it is one of `wanted`, else nothing."""
-        found = self.tokens[self.at] if self.at < len(self.tokens) else ""
-        if not found or (wanted and found not in wanted):
+        """The next token if it is one of `wanted`, else an empty text."""
+        token = self.tokens[self.at] if self.at < len(self.tokens) else ""
+        if not token or (wanted and token not in wanted):
             return ""
         self.at += 1
-        return found
+        return token
 
     def sum(self) -> Formula:
         total = self.product()

@@ -1,4 +1,4 @@
-"""Puzzles: numbers to use, each once, and what they have to make. Solved by exact search."""
+"""Puzzles: numbers to use, each once, and the target to make. Solved by exact search."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FORMS = (
 )
 IMPOSSIBLE = "impossible"
 NO_WAY = re.compile(r"\b(impossible|no solution|cannot be done|not possible|none)\b", re.IGNORECASE)
-MOST_NUMBERS = 6  # more cannot be searched in a moment
+MOST_NUMBERS = 6  # the search grows too fast beyond
 
 
 @dataclass(frozen=True, slots=True)
 class Puzzle:
-    """Numbers to use, and what they have to make."""
+    """The numbers to use, and the target to make."""
 
     numbers: tuple[int, ...]
     target: Fraction
@@ -39,26 +39,26 @@ class Puzzle:
         return solve(tuple(sorted(self.numbers)), self.target)
 
     def key(self) -> str:
-        """The same for the same puzzle, however its numbers are ordered."""
+        """A key that does not depend on the order of the numbers."""
         return f"{sorted(self.numbers)} {self.target}"
 
 
 def solves(answer: str | None, puzzle: Puzzle) -> bool:
-    """Whether the last expression of an answer uses exactly the numbers, once each, and makes exactly the target."""
+    """Whether the last expression of an answer uses every number exactly once and equals the target."""
     formula = last_formula(answer)
     return formula is not None and formula.value == puzzle.target and formula.numbers() == sorted(puzzle.numbers)
 
 
-def read(goal: str) -> Puzzle | None:
-    """The one puzzle that a goal asks for, or None.
+def parse_puzzle(goal: str) -> Puzzle | None:
+    """The only puzzle in a goal; None if there is none, or more than one.
 
     Example:
-        read("Using the numbers [3, 8], each exactly once, write an expression equal to 24.")
+        parse_puzzle("Using the numbers [3, 8], each exactly once, write an expression equal to 24.")
     """
-    found = [match for form in FORMS for match in form.findall(goal[:2000])]
-    if len(found) != 1:
+    matches = [match for form in FORMS for match in form.findall(goal[:2000])]
+    if len(matches) != 1:
         return None
-    listed, target = found[0]
+    listed, target = matches[0]
     words = re.findall(r"\d+", listed)
     if not 2 <= len(words) <= MOST_NUMBERS or max(map(len, words)) > 12 or re.search(r"/0+$", target):
         return None
@@ -69,43 +69,43 @@ def read(goal: str) -> Puzzle | None:
 
 
 @lru_cache(maxsize=4096)
-def reach(numbers: tuple[int, ...]) -> dict[Fraction, Formula]:
-    """Every value that uses all the numbers, with one formula for each."""
+def reachable(numbers: tuple[int, ...]) -> dict[Fraction, Formula]:
+    """Every value that uses all the numbers, each with one formula."""
     if len(numbers) == 1:
         return {Fraction(numbers[0]): number(numbers[0])}
-    found: dict[Fraction, Formula] = {}
+    values: dict[Fraction, Formula] = {}
     for few, rest in _splits(numbers):
-        for one in reach(few).values():
-            for other in reach(rest).values():
-                tries = ((one, "+", other), (one, "-", other), (other, "-", one), (one, "*", other))
-                for left, operator, right in (*tries, (one, "/", other), (other, "/", one)):
+        for part in reachable(few).values():
+            for other in reachable(rest).values():
+                tries = ((part, "+", other), (part, "-", other), (other, "-", part), (part, "*", other))
+                for left, operator, right in (*tries, (part, "/", other), (other, "/", part)):
                     formula = join(left, operator, right)
                     if formula is not None:
-                        found.setdefault(formula.value, formula)
-    return found
+                        values.setdefault(formula.value, formula)
+    return values
 
 
 @lru_cache(maxsize=65536)
 def solve(numbers: tuple[int, ...], target: Fraction) -> Formula | None:
-    """A formula that uses all the numbers once and makes the target, or None when there is none.
+    """A formula that uses every number once and equals the target, or None.
 
     Example:
         str(solve((3, 3, 8, 8), Fraction(24)))  # "8 / (3 - (8 / 3))"
     """
     numbers = tuple(sorted(numbers))
     if len(numbers) <= 3:
-        return reach(numbers).get(target)
+        return reachable(numbers).get(target)
     for few, rest in _splits(numbers):
-        for one in reach(few).values():
-            for operator, wanted, first in _needed(one.value, target):
+        for part in reachable(few).values():
+            for operator, wanted, first in _needed(part.value, target):
                 other = solve(rest, wanted)
                 if other is not None:
-                    return join(one, operator, other) if first else join(other, operator, one)
+                    return join(part, operator, other) if first else join(other, operator, part)
     return None
 
 
 def _needed(value: Fraction, target: Fraction) -> Iterator[tuple[str, Fraction, bool]]:
-    """What else it takes to get from one value to the target: operator, other value, whether ours comes first."""
+    """Ways from one value to the target: the operator, the other value, and whether the first value comes first."""
     yield "+", target - value, True
     yield "-", value - target, True
     yield "-", target + value, False
@@ -118,12 +118,12 @@ def _needed(value: Fraction, target: Fraction) -> Iterator[tuple[str, Fraction, 
 
 @lru_cache(maxsize=4096)
 def _splits(numbers: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """All ways to part the numbers in two, the smaller part first, equal ones once."""
+    """All ways to split the numbers in two, the smaller part first, without repeats."""
     places = range(len(numbers))
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], None] = {}
+    splits: dict[tuple[tuple[int, ...], tuple[int, ...]], None] = {}
     for size in range(1, len(numbers) // 2 + 1):
         for chosen in combinations(places, size):
             few = tuple(numbers[i] for i in chosen)
             rest = tuple(numbers[i] for i in places if i not in chosen)
-            found.setdefault((few, rest))
-    return list(found)
+            splits.setdefault((few, rest))
+    return list(splits)

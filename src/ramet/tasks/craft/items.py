@@ -1,7 +1,7 @@
-"""A world of meaningless items, after RAO's TextCraft-Synth: 50 base materials, 1402 things to craft in 12 tiers.
+"""A world of meaningless items, after RAO's TextCraft-Synth: 50 base materials, 1402 items to craft in 12 tiers.
 
-Five domains, each with its own items, and 12 items that need several domains. Names say nothing about recipes. Every
-item has exactly one recipe, drawn from the two tiers below it (and now and then from deeper).
+There are five domains, each with its own items, and 12 items that need several domains. Names give no hint of recipes.
+Every item has exactly one recipe, drawn from the two tiers below it (and sometimes from deeper ones).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ramet.tasks.dice import Dice
 
 DOMAINS = "mcoat"  # metal, crystal, organic, arcane, tech
 VARIANTS, PER_TIER, TIERS, MOST_KINDS = 10, 25, 12, 6
-KINDS = (0, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 4)  # least kinds of ingredients, by tier
+KINDS = (0, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 4)  # fewest kinds of ingredients, by tier
 MAKES = ((0, 0), (2, 4), (2, 3), *((1, 2),) * 3, *((1, 1),) * 7)  # how many a craft makes, by tier
 CROSS = {10: ("mc", "ot", "am", "ct"), 11: ("mct", "oam", "act", "tca"), 12: ("mcat", "oacm", "tcoa", "all")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items:
-    """The recipes, the items of every tier, and the base materials of one unit when each craft made just one."""
+    """The recipes, the items of every tier, and the base materials of each item if every craft made just one."""
 
     book: Book
     tiers: tuple[tuple[str, ...], ...]
@@ -32,7 +32,7 @@ class Items:
 
 @lru_cache(maxsize=8)
 def make_items(seed: int) -> Items:
-    """The whole world, by its seed."""
+    """The world of this seed."""
     dice = Dice("craft", seed, "items")
     takes: dict[str, dict[str, int]] = {}
     makes: dict[str, int] = {}
@@ -60,7 +60,7 @@ def make_items(seed: int) -> Items:
 
 
 def _base(domain: str) -> list[str]:
-    """Base materials by variant: the first variants come up more often, and so are drawn more often."""
+    """Base materials by variant: the first variants are repeated more often, so they are drawn more often."""
     variants = [i % VARIANTS for i in range(PER_TIER)]
     return [f"{domain}{variant}_ore" if domain in "mc" else f"raw_{domain}{variant}" for variant in variants]
 
@@ -74,18 +74,18 @@ def _names(domain: str, tier: int) -> list[str]:
 
 
 def _ingredients(dice: Dice, tiers: Sequence[Sequence[str]], tier: int) -> dict[str, int]:
-    """Kinds and amounts: nearer tiers are likelier, and a base material drawn twice is one kind."""
+    """Kinds and amounts: near tiers are likelier, and a base material drawn twice is one kind."""
     pool = [(name, below) for below in range(max(0, tier - 2), tier) for name in tiers[below]]
     if tier >= 4:
         below = dice.between(tier - 4, tier - 3)
         pool.append((dice.pick(tiers[below]), below))
     wanted = KINDS[tier] + dice.between(0, min(2, tier // 3))
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for _ in range(min(wanted, len(pool), MOST_KINDS)):
         drawn = dice.weighted(pool, [1 / (tier - below + 1) for _, below in pool])
         pool.remove(drawn)
-        found[drawn[0]] = found.get(drawn[0], 0) + (dice.between(1, 2) if tier <= 4 else 1)
-    return found
+        amounts[drawn[0]] = amounts.get(drawn[0], 0) + (dice.between(1, 2) if tier <= 4 else 1)
+    return amounts
 
 
 def _recipe(takes: Mapping[str, int], makes: int) -> Recipe:
@@ -93,12 +93,12 @@ def _recipe(takes: Mapping[str, int], makes: int) -> Recipe:
 
 
 def _materials(tiers: Sequence[Sequence[str]], takes: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
-    found: dict[str, Mapping[str, int]] = {name: {name: 1} for name in tiers[0]}
+    materials: dict[str, Mapping[str, int]] = {name: {name: 1} for name in tiers[0]}
     for names in tiers[1:]:
         for name in names:
             total: Counter[str] = Counter()
             for ingredient, amount in takes[name].items():
-                for base, number in found[ingredient].items():
+                for base, number in materials[ingredient].items():
                     total[base] += amount * number
-            found[name] = dict(total)
-    return found
+            materials[name] = dict(total)
+    return materials

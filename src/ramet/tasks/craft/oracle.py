@@ -1,7 +1,7 @@
-"""How crafting is done, alone or with clones that make some of the ingredients.
+"""The oracle of crafting: alone, or with clones that make some of the ingredients.
 
-Whatever a node consumes it, or a clone of its own, has made from base materials. So clones that run at once never
-take from each other, and every node ends with what it was asked for.
+A node consumes only what it or its own clones made from base materials. So clones that run in parallel never take from
+each other, and every node ends with what its goal asks for.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ramet.interfaces import Ask, Do, Move, View
 from ramet.tasks.craft.plan import Sums, Ways, bottom_up, craft_calls, work_out
 from ramet.tasks.craft.world import goal_for, list_targets, parse_targets
 from ramet.tasks.dice import Dice
-from ramet.tasks.oracle import Ask, Do, Move, View
 
 CRAFTS_A_TURN, ITEMS_A_TURN = 12, 24
-MOST_CLONES = (6, 3, 2)  # a node starts at most so many, by its depth
+MOST_CLONES = (6, 3, 2)  # most clones of a node, by depth
 ITEMS_A_CLONE = 3
 TRIES = 24
-AGAIN = 0.3  # how often a clone delegates too
-HAND_ON = 0.5  # how often every node hands on all it can: it crafts its own targets, and clones their ingredients
+AGAIN = 0.3  # how often a clone delegates
+HAND_ON = 0.5  # how often all nodes delegate all they can: they craft their targets, and clones the ingredients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one node does: whom it asks, turn by turn, and what it crafts then."""
+    """The plan of one node: the goals it delegates, turn by turn, and what it crafts afterwards."""
 
     targets: Mapping[str, int]
     asks: tuple[tuple[str, ...], ...]
@@ -37,10 +37,10 @@ class Plan:
 
 
 class Crafter:
-    """Looks recipes up, has clones make some of the ingredients, or none, and crafts the rest.
+    """Looks up recipes, delegates some of the ingredients, or none, and crafts the rest.
 
-    Clones from scratch can need more base materials than one node does; of the cuts that Dice propose, the first that
-    the inventory allows is taken.
+    Clones start from base materials, so together they can need more of them than one node does. Of several random
+    splits, the first that the inventory allows is taken.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Crafter:
         return moves[min(view.turn, len(moves) - 1)]
 
     def moves(self, goal: str, depth: int) -> list[Move]:
-        """All turns of a node, which depend on its goal and depth alone."""
+        """All turns of a node, which depend only on its goal and depth."""
         plan = self.plan(goal, depth)
         crafts = craft_calls(self.ways, plan.own)
         acts = [Move(asks=tuple(Ask(goal=goal) for goal in turn)) for turn in plan.asks]
@@ -85,15 +85,15 @@ class Crafter:
         return self._plans[key]
 
     def base_needs(self, goal: str, depth: int) -> Counter[str]:
-        """Base materials that a node and all its clones use up."""
+        """The base materials that a node and all its clones use."""
         plan = self.plan(goal, depth)
         total = Counter({item: number for item, number in plan.own.needs.items() if item not in self.ways})
-        for one in plan.goals:
-            total.update(self.base_needs(one, depth + 1))
+        for clone_goal in plan.goals:
+            total.update(self.base_needs(clone_goal, depth + 1))
         return total
 
     def _affords(self, inventory: Mapping[str, int], question: str, attempt: int) -> bool:
-        """Whether there is enough for this way to cut; a later attempt cuts elsewhere."""
+        """Whether the inventory is enough for the split of this attempt."""
         self._plans, self._attempt = {}, attempt
         self._hands_on = Dice("hand on", *self._seed, attempt).chance(HAND_ON)
         return all(inventory.get(item, 0) >= number for item, number in self.base_needs(question, 0).items())
@@ -107,23 +107,23 @@ class Crafter:
         return Plan(targets=targets, asks=self._turns(goals, depth + 1), own=own)
 
     def _splits(self, goal: str, targets: Mapping[str, int], depth: int) -> bool:
-        """Whether this node delegates: the root always; a clone sometimes, whether or not it pays."""
+        """Whether this node delegates: a root always, a clone at random."""
         if not self.delegate or depth >= len(MOST_CLONES) or len(bottom_up(self.ways, targets)) < 2:
             return False
         return depth == 0 or self._hands_on or Dice("deeper", *self._seed, self._attempt, goal).chance(AGAIN)
 
     def _parts(self, goal: str, targets: Mapping[str, int], depth: int) -> list[list[str]]:
-        """Items to hand out, those of one clone together: some of what is needed from a level of the recipes."""
+        """Items to delegate, grouped by clone: some of the items needed at one level of the recipes."""
         dice = Dice("cut", *self._seed, self._attempt, goal)
         if self._hands_on and (direct := self._direct(targets)):
             return [[item] for item in direct[: MOST_CLONES[depth]]]
         top = max(self._height(item) for item in targets)
         level = dice.between(1, top if len(targets) > 1 else top - 1)
-        found = self._below(targets, level)
+        needed = self._below(targets, level)
         most = MOST_CLONES[depth]
-        chosen = dice.sample(found, dice.between(1, min(len(found), 2 * most)))
+        chosen = dice.sample(needed, dice.between(1, min(len(needed), 2 * most)))
         number = dice.between(-(-len(chosen) // ITEMS_A_CLONE), min(len(chosen), most))
-        if number == 1 and all(item in chosen for item in targets):  # one clone with all of the goal would be no part
+        if number == 1 and all(item in chosen for item in targets):  # a single clone must not get the whole goal
             chosen.remove(dice.pick(list(targets)))
         parts: list[list[str]] = [[] for _ in range(number)]
         for i, item in enumerate(chosen):
@@ -131,29 +131,35 @@ class Crafter:
         return parts
 
     def _direct(self, targets: Mapping[str, int]) -> list[str]:
-        """What the recipes of the targets take and that can be crafted, each item once."""
-        takes = dict.fromkeys(one for item in targets for one in self.ways[item].takes if one in self.ways)
+        """The craftable ingredients of the targets, each once."""
+        takes = dict.fromkeys(
+            ingredient for item in targets for ingredient in self.ways[item].takes if ingredient in self.ways
+        )
         return [item for item in takes if item not in targets]
 
     def _below(self, targets: Mapping[str, int], level: int) -> list[str]:
-        """Where the recipes, followed down from the targets, reach the level."""
-        found: dict[str, None] = {}
+        """The items at this level that the recipes of the targets lead down to."""
+        items: dict[str, None] = {}
         todo = list(targets)
         for item in todo:
             if self._height(item) <= level:
-                found[item] = None
+                items[item] = None
             else:
-                todo += [one for one in self.ways[item].takes if one in self.ways and one not in todo]
-        return list(found)
+                todo += [
+                    ingredient
+                    for ingredient in self.ways[item].takes
+                    if ingredient in self.ways and ingredient not in todo
+                ]
+        return list(items)
 
     def _height(self, item: str) -> int:
         if item not in self._heights:
-            below = [self._height(one) for one in self.ways[item].takes] if item in self.ways else [-1]
+            below = [self._height(ingredient) for ingredient in self.ways[item].takes] if item in self.ways else [-1]
             self._heights[item] = 1 + max(below)
         return self._heights[item]
 
     def _turns(self, goals: Sequence[str], depth: int) -> tuple[tuple[str, ...], ...]:
-        """Goals that may run at once share a turn."""
+        """Goals that may run in parallel share a turn."""
         turns: list[list[str]] = []
         for goal in goals:
             for turn in turns:
@@ -165,34 +171,38 @@ class Crafter:
         return tuple(tuple(turn) for turn in turns)
 
     def _apart(self, one: str, other: str, depth: int) -> bool:
-        """Whether clones with these goals can run at once.
+        """Whether clones with these goals can run in parallel.
 
-        A clone's own clone is measured from when it was spawned. What a cousin holds then, and uses up later, would be
-        missing from its gain; so where one of the two delegates, they must not make the same items.
+        A clone of a clone is graded by the inventory since it was spawned. Items that another branch has then and uses
+        up later reduce its gain; so if one of the two delegates, they must not make the same items.
         """
         if not self.plan(one, depth).asks and not self.plan(other, depth).asks:
             return True
         first, second = (bottom_up(self.ways, parse_targets(goal, self.items)) for goal in (one, other))
         return not set(first) & set(second)
 
-    # The words.
+    # Wording.
 
     def _look_ups(self, plan: Plan, depth: int) -> list[Move]:
-        """Ask about what is to be crafted, from the targets down: only of items it has heard of by then."""
-        chunks = list(self._heard_of(plan))
+        """Look up the recipes of what is to be crafted, from the targets down: only items already seen by then."""
+        chunks = list(self._seen_so_far(plan))
         moves = [Move(does=(Do(name="get_info", arguments={"items": chunk}),)) for chunk in chunks]
         if depth == 0 and moves:
             moves[0] = Move(does=(Do(name="view_inventory"), *moves[0].does))
         return moves
 
-    def _heard_of(self, plan: Plan) -> Iterator[list[str]]:
+    def _seen_so_far(self, plan: Plan) -> Iterator[list[str]]:
         todo = [item for item in plan.targets if item in plan.own.crafts]
         seen = dict.fromkeys(todo)
         while todo:
             chunk, todo = todo[:ITEMS_A_TURN], todo[ITEMS_A_TURN:]
             yield chunk
             for item in chunk:
-                fresh = [one for one in self.ways[item].takes if one in plan.own.crafts and one not in seen]
+                fresh = [
+                    ingredient
+                    for ingredient in self.ways[item].takes
+                    if ingredient in plan.own.crafts and ingredient not in seen
+                ]
                 seen.update(dict.fromkeys(fresh))
                 todo += fresh
 
@@ -201,7 +211,7 @@ class Crafter:
         lines: list[str] = []
         for item, times in list(plan.own.crafts.items())[::-1]:
             way, word = self.ways[item], "craft" if times == 1 else "crafts"
-            takes = {one: amount * times for one, amount in way.takes.items()}
+            takes = {ingredient: amount * times for ingredient, amount in way.takes.items()}
             lines.append(f"{plan.own.needs[item]}x {item}: {times} {word} of {way.makes} from {list_targets(takes)}")
         return "\n".join(lines)
 

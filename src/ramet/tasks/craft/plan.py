@@ -1,4 +1,4 @@
-"""What crafting takes: totals from the top down, crafts from the bottom up, and a budget for them."""
+"""Plan crafts: totals from the top down, crafts from the bottom up, and a budget for them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ramet.budget import Budget
+from ramet.interfaces import Do
 from ramet.tasks.craft.world import Book, CraftWorld, verdict_on
-from ramet.tasks.oracle import Do
 from ramet.types import Node, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """The one way an item is made: exact ingredients of one craft, and how many it makes."""
+    """How an item is made: the exact ingredients of one craft, and how many it makes."""
 
     takes: Mapping[str, int]
     makes: int
@@ -24,7 +24,7 @@ Ways = Mapping[str, Way]
 
 
 def ways_of(book: Book) -> dict[str, Way]:
-    """The ways of a book that leaves no choice."""
+    """The ways of a book in which every item has one recipe without a choice."""
     return {
         item: Way(takes={choices[0]: amount for choices, amount in recipe.slots}, makes=recipe.makes)
         for item, (recipe, *_) in book.recipes.items()
@@ -33,7 +33,7 @@ def ways_of(book: Book) -> dict[str, Way]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """What it takes: how often each item is crafted, ingredients first, and how many of everything are needed."""
+    """Totals: how often each item is crafted, ingredients first, and how many of each item are needed."""
 
     crafts: Mapping[str, int]
     needs: Mapping[str, int]
@@ -57,7 +57,7 @@ def work_out(ways: Ways, targets: Mapping[str, int], given: Sequence[str] = ()) 
 
 
 def bottom_up(ways: Ways, targets: Mapping[str, int], given: Sequence[str] = ()) -> list[str]:
-    """Everything to craft, ingredients before what they go into."""
+    """Every item to craft, ingredients first."""
     order: dict[str, None] = {}
 
     def visit(item: str) -> None:
@@ -72,17 +72,17 @@ def bottom_up(ways: Ways, targets: Mapping[str, int], given: Sequence[str] = ())
 
 
 def craft_calls(ways: Ways, sums: Sums) -> list[Do]:
-    """The crafts as calls, in an order that works."""
+    """The crafts as calls, ingredients first."""
     calls: list[Do] = []
     for item, times in sums.crafts.items():
-        takes = {one: amount * times for one, amount in ways[item].takes.items()}
+        takes = {ingredient: amount * times for ingredient, amount in ways[item].takes.items()}
         count = times * ways[item].makes
         calls.append(Do(name="craft", arguments={"ingredients": takes, "target": item, "count": count}))
     return calls
 
 
 def craft_budget(ways: Ways, targets: Mapping[str, int]) -> Budget:
-    """Enough for one node to do all of it, and for clones to do parts of it twice."""
+    """Enough for one node to craft everything, and for clones to craft parts of it twice."""
     crafts = len(bottom_up(ways, targets))
     return Budget(
         tokens=4000 + 1200 * crafts,
@@ -96,7 +96,7 @@ def craft_budget(ways: Ways, targets: Mapping[str, int]) -> Budget:
 
 
 def score_of(task: Task, world: CraftWorld, crafts: Sequence[Do]) -> float:
-    """What the root scores when it makes these crafts and answers."""
+    """The score of a root that makes these crafts and answers."""
     node = Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=0, answer="done")
     world.spawned(node)
     for do in crafts:

@@ -1,7 +1,7 @@
-"""Crafting from recipes nobody can guess, after RAO's TextCraft-Synth: 2,522 goals to train on, 632 held out.
+"""Crafting from recipes that cannot be guessed, after RAO's TextCraft-Synth: 2,522 goals to train on, 632 held out.
 
-Nodes look recipes up, craft, and share one inventory. No item to evaluate on is an item to train on. The tier of an
-item makes its bucket: easy 2 and 3, medium 4 to 6, hard 7 to 9, extreme 10 to 12.
+Nodes look up recipes, craft, and share one inventory. No held-out item is in training. The tier of an item decides its
+bucket: easy 2 and 3, medium 4 to 6, hard 7 to 9, extreme 10 to 12.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
 TIERS = {"easy": (2, 3), "medium": (4, 5, 6), "hard": (7, 8, 9), "extreme": (10, 11, 12)}
-MOST = {"easy": 3, "medium": 3, "hard": 2, "extreme": 2}  # how many of the item at most
+MOST = {"easy": 3, "medium": 3, "hard": 2, "extreme": 2}  # most units of the item
 TRAINED_ON = "medium"
 Goal = tuple[str, int]
 
 
 class Craft:
-    """Items to craft, one kind a task. Another `seed` makes another world of recipes."""
+    """Items to craft, one kind per task. Another `seed` gives another world of recipes."""
 
     name = "craft"
     about = "craft through up to twelve tiers, in one shared inventory"
@@ -71,7 +71,7 @@ class Craft:
         return verdict_on(task, world, node)
 
     def size_of(self, task: Task) -> float | None:
-        """How deep the item is: crafts on the shortest way up from base materials."""
+        """The depth of the item: crafts on the shortest way from base materials."""
         return max(self.items.book.depths[item] for item in targets_of(task))
 
     def sizes(self, split: str) -> tuple[float, float] | None:
@@ -95,11 +95,11 @@ class Craft:
 
     @cached_property
     def _goals(self) -> dict[str, list[Goal]]:
-        """Every split's goals: all counts of all items of its tiers, four of five items to train on."""
+        """The goals of every split: all counts of all items of its tiers; four of five items are for training."""
         goals: dict[str, list[Goal]] = {split: [] for split in self.splits}
         dice = Dice(self.name, self.seed, "split")
         for tier, names in enumerate(self.items.tiers):
-            bucket = next((one for one, tiers in TIERS.items() if tier in tiers), None)
+            bucket = next((name for name, tiers in TIERS.items() if tier in tiers), None)
             shuffled = dice.shuffled(names)
             cut = len(names) * 4 // 5
             for split, part in ((f"train_{bucket}", shuffled[:cut]), (bucket, shuffled[cut:])):
@@ -107,16 +107,16 @@ class Craft:
                     goals[split] += [(item, number) for item in part for number in range(1, MOST[bucket] + 1)]
         for bucket in TIERS:
             goals["eval"] += goals[bucket]
-        goals = {split: Dice(self.name, self.seed, "order", split).shuffled(found) for split, found in goals.items()}
+        goals = {split: Dice(self.name, self.seed, "order", split).shuffled(part) for split, part in goals.items()}
         goals["train"] = goals[f"train_{TRAINED_ON}"]
         return goals
 
     def _inventory(self, item: str, number: int) -> dict[str, int]:
-        """Base materials as if every craft made just one, a little more, and some that nobody needs."""
+        """Base materials as if every craft made just one, some more of them, and some that are not needed."""
         dice = Dice(self.name, self.seed, "inventory", item, number)
         needs = {base: number * each for base, each in self.items.materials[item].items()}
-        held = Counter({base: need + dice.between(0, max(1, need // 2)) for base, need in needs.items()})
+        inventory = Counter({base: need + dice.between(0, max(1, need // 2)) for base, need in needs.items()})
         others = [base for base in self.items.tiers[0] if base not in needs]
         for base in dice.sample(others, dice.between(1, 3)):
-            held[base] = dice.between(1, 5)
-        return dict(sorted(held.items()))
+            inventory[base] = dice.between(1, 5)
+        return dict(sorted(inventory.items()))

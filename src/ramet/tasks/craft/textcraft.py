@@ -1,8 +1,8 @@
 """TextCraft: crafting with Minecraft's recipes, and the synthetic goals that come with it.
 
-Recipes of `train` and `eval` may leave a choice (any planks will do) and an item may have several; every row carries
-crafts that are known to work, and the oracle takes its recipes from them. `synth_train` and `synth_eval` have one
-recipe an item and up to three targets.
+In `train` and `eval` a recipe may leave a choice (any planks will do) and an item may have several recipes; every row
+has a known solution, from which the oracle takes its recipes. `synth_train` and `synth_eval` have one recipe per item
+and up to three targets.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any, cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import World
+from ramet.interfaces import Do, World
 from ramet.tasks.craft.oracle import Crafter
 from ramet.tasks.craft.plan import Way, Ways, craft_budget, craft_calls, score_of, ways_of, work_out
 from ramet.tasks.craft.world import RULES, Book, CraftWorld, Recipe, goal_for, inventory_of, targets_of, verdict_on
-from ramet.tasks.files import Fields, data_file, read_lines
-from ramet.tasks.oracle import Do
-from ramet.tasks.registry import check_index, observed_sizes, rows_of
+from ramet.tasks.files import Fields, TaskFile, data_file, task_file
+from ramet.tasks.registry import check_index, observed_sizes, split_tasks
 from ramet.types import Node, Task, Verdict
 
 FIELDS = (("meta", dict),)
@@ -30,7 +29,7 @@ SYNTH = {"synth_train": "textcraft_synth_train", "synth_eval": "textcraft_synth_
 
 
 class TextCraft:
-    """Items to craft, one to three kinds a task. Reads `textcraft_*` and their recipes from the folder `data`."""
+    """Items to craft, one to three kinds per task. `data` is the folder of the `textcraft_*` files and recipes."""
 
     name = "textcraft"
     about = "craft Minecraft items, in one shared inventory"
@@ -45,18 +44,16 @@ class TextCraft:
         self.data = data
 
     def size(self, split: str) -> int | None:
-        return len(self._rows(split)[1])
+        return len(self._file(split))
 
     def task(self, split: str, index: int) -> Task:
         check_index(self, split, index)
-        file, rows = self._rows(split)
-        where = f"{file}, row {index + 1}"
-        meta = cast(Fields, rows[index]["meta"])
-        targets = _amounts(meta.get("target_items"), f"{where}: field meta.target_items")
-        inventory = _amounts(meta.get("initial_inventory"), f"{where}: field meta.initial_inventory")
+        row = self._file(split)[index]
+        targets = _amounts(row.meta.get("target_items"), f"{row.where}: field meta.target_items")
+        inventory = _amounts(row.meta.get("initial_inventory"), f"{row.where}: field meta.initial_inventory")
         reference: Fields = {"targets": targets, "inventory": inventory}
         if split in FILES:
-            reference["crafts"] = _crafts(meta.get("gold_trajectory"), f"{where}: field meta.gold_trajectory")
+            reference["crafts"] = _crafts(row.meta.get("gold_trajectory"), f"{row.where}: field meta.gold_trajectory")
         question = f"{goal_for(targets)}. {RULES}"
         return Task(id=f"{self.name}:{split}/{index}", question=question, reference=reference)
 
@@ -70,12 +67,12 @@ class TextCraft:
         return verdict_on(task, world, node)
 
     def size_of(self, task: Task) -> float | None:
-        """How deep the deepest target is: crafts on the shortest way up from materials."""
+        """The depth of the deepest target: crafts on the shortest way from base materials."""
         depths = self._book(task, inventory_of(task)).depths
         return max(depths[item] for item in targets_of(task))
 
     def sizes(self, split: str) -> tuple[float, float] | None:
-        return observed_sizes(self, rows_of(self, split))
+        return observed_sizes(self, split_tasks(self, split))
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Crafter:
         inventory = inventory_of(task)
@@ -87,32 +84,31 @@ class TextCraft:
         crafts = _calls(_gold(task)) or craft_calls(ways, work_out(ways, targets_of(task)))
         return score_of(task, self._world(task), crafts), score_of(task, self._world(task), crafts[:-1])
 
-    def _rows(self, split: str) -> tuple[Path, tuple[Fields, ...]]:
-        file = data_file(self.data, {**FILES, **SYNTH}[split], taskset=self.name)
-        return file, read_lines(file, FIELDS)
+    def _file(self, split: str) -> TaskFile:
+        return task_file(self.data, {**FILES, **SYNTH}[split], taskset=self.name, required=FIELDS)
 
     def _world(self, task: Task) -> CraftWorld:
         inventory = inventory_of(task)
         return CraftWorld(self._book(task, inventory), inventory)
 
     def _book(self, task: Task, inventory: Mapping[str, int]) -> Book:
-        """The recipes; things held that no recipe knows are items too."""
+        """The recipes; items of the inventory that are in no recipe are added."""
         name = "textcraft_recipes" if _gold(task) else "textcraft_synth_recipes"
         book = read_book(data_file(self.data, name, taskset=self.name))
         return Book(recipes=book.recipes, depths={**dict.fromkeys(inventory, 0), **book.depths})
 
     def _ways(self, task: Task) -> Ways:
-        """One way per item that is crafted: as in the known crafts, or the only recipe there is."""
+        """One way per crafted item: that of the known solution, or its only recipe."""
         inventory, gold = inventory_of(task), _gold(task)
         if not gold:
             return ways_of(self._book(task, inventory))
-        # An item made twice can be made of different things: all of one kind must still be enough.
+        # An item that is made twice may use different ingredients: one kind for both must be enough.
         candidates = [gold_ways(gold), gold_ways(gold[::-1])]
         return next((ways for ways in candidates if _enough(ways, targets_of(task), inventory)), candidates[0])
 
 
 def gold_ways(crafts: Sequence[Fields]) -> Ways:
-    """The first way in which each item is made.
+    """For each item, the way it is made first.
 
     Example:
         gold_ways([{"ingredients": {"log": 2}, "target": "planks", "count": 8, "times": 2}])
@@ -127,7 +123,7 @@ def gold_ways(crafts: Sequence[Fields]) -> Ways:
 
 
 def _gold(task: Task) -> list[Fields]:
-    """The crafts known to work, from a task's reference."""
+    """The crafts of the known solution, from the reference of a task."""
     return cast(Fields, task.reference).get("crafts", [])
 
 
@@ -141,39 +137,42 @@ def _enough(ways: Ways, targets: Mapping[str, int], inventory: Mapping[str, int]
     return all(inventory.get(item, 0) >= number for item, number in needs.items() if item not in ways)
 
 
-# Reading.
+# Parsing.
 
 
 @lru_cache(maxsize=8)
 def read_book(file: Path) -> Book:
-    """The recipes of a file: `{"recipes": [{"result", "count", "ingredients"}], "tags": {name: items}}`.
+    """Read recipes: `{"recipes": [{"result", "count", "ingredients"}], "tags": {name: items}}`.
 
-    An ingredient is one item, any of a list, or any with a tag: `{"count": 2, "tag": "planks"}`.
+    An ingredient is one item, any of a list, or any item with a tag: `{"count": 2, "tag": "planks"}`.
     """
     try:
         loaded: Any = json.loads(file.read_text(encoding="utf-8"))
         tags: Fields = loaded.get("tags", {})
         recipes: dict[str, tuple[Recipe, ...]] = {}
         for entry in loaded["recipes"]:
-            recipe = Recipe(slots=tuple(_slot(one, tags) for one in entry["ingredients"]), makes=int(entry["count"]))
+            recipe = Recipe(
+                slots=tuple(_slot(ingredient, tags) for ingredient in entry["ingredients"]), makes=int(entry["count"])
+            )
             recipes[entry["result"]] = (*recipes.get(entry["result"], ()), recipe)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"cannot read recipes from {file}: {type(error).__name__}: {error}") from None
     return Book(recipes=recipes, depths=depths_of(recipes))
 
 
-def _slot(one: Fields, tags: Fields) -> tuple[tuple[str, ...], int]:
-    if "item" in one:
-        return (one["item"],), int(one["count"])
-    return tuple(one["any"] if "any" in one else tags[one["tag"]]), int(one["count"])
+def _slot(ingredient: Fields, tags: Fields) -> tuple[tuple[str, ...], int]:
+    count = int(ingredient["count"])
+    if "item" in ingredient:
+        return (ingredient["item"],), count
+    return tuple(ingredient["any"] if "any" in ingredient else tags[ingredient["tag"]]), count
 
 
 def depths_of(recipes: Mapping[str, Sequence[Recipe]]) -> dict[str, int]:
-    """Crafts on the shortest way up from materials, for every item.
+    """The number of crafts on the shortest way from base materials, for every item.
 
-    Items that can only be made of each other, like iron and its nuggets, are materials too.
+    Items that can only be made of each other, like iron and its nuggets, count as base materials.
     """
-    items = dict.fromkeys([*recipes, *(one for item in recipes for one in _ingredients(item, recipes))])
+    items = dict.fromkeys([*recipes, *(ingredient for item in recipes for ingredient in _ingredients(item, recipes))])
     base = [item for item in items if item not in recipes]
     reached = _spread(base, recipes)
     circular = [item for item in recipes if item not in reached and _is_circular(item, recipes)]
@@ -181,9 +180,9 @@ def depths_of(recipes: Mapping[str, Sequence[Recipe]]) -> dict[str, int]:
 
 
 def _is_circular(item: str, recipes: Mapping[str, Sequence[Recipe]]) -> bool:
-    """Whether every recipe of an item takes something that is made of the item."""
+    """Whether every recipe of an item needs something that is made of the item."""
     return all(
-        any(all(item in _below(one, recipes) for one in choices) for choices, _ in recipe.slots)
+        any(all(item in _below(ingredient, recipes) for ingredient in choices) for choices, _ in recipe.slots)
         for recipe in recipes[item]
     )
 
@@ -198,40 +197,42 @@ def _spread(base: Sequence[str], recipes: Mapping[str, Sequence[Recipe]]) -> dic
     return depths
 
 
-def _craftable(recipes: Sequence[Recipe], held: Mapping[str, int]) -> bool:
-    return any(all(any(one in held for one in choices) for choices, _ in recipe.slots) for recipe in recipes)
+def _craftable(recipes: Sequence[Recipe], available: Mapping[str, int]) -> bool:
+    return any(
+        all(any(ingredient in available for ingredient in choices) for choices, _ in recipe.slots) for recipe in recipes
+    )
 
 
 def _below(item: str, recipes: Mapping[str, Sequence[Recipe]]) -> dict[str, None]:
-    """Everything that can go into an item, directly or not."""
-    found = dict.fromkeys(_ingredients(item, recipes))
-    todo = list(found)
-    for one in todo:
-        fresh = [other for other in _ingredients(one, recipes) if other not in found]
-        found.update(dict.fromkeys(fresh))
+    """All direct and indirect ingredients of an item."""
+    below = dict.fromkeys(_ingredients(item, recipes))
+    todo = list(below)
+    for ingredient in todo:
+        fresh = [other for other in _ingredients(ingredient, recipes) if other not in below]
+        below.update(dict.fromkeys(fresh))
         todo += fresh
-    return found
+    return below
 
 
 def _ingredients(item: str, recipes: Mapping[str, Sequence[Recipe]]) -> list[str]:
-    return [one for recipe in recipes.get(item, ()) for choices, _ in recipe.slots for one in choices]
+    return [ingredient for recipe in recipes.get(item, ()) for choices, _ in recipe.slots for ingredient in choices]
 
 
 def _amounts(value: object, where: str) -> dict[str, int]:
-    """Numbers by item, all above 0."""
+    """Check amounts by item, all above 0."""
     if not isinstance(value, dict) or not value:
-        raise ConfigError(f"{where} is an object of amounts by item")
+        raise ConfigError(f"{where} must be an object of amounts by item")
     amounts = cast(dict[str, object], value)
     for item, amount in amounts.items():
         if not isinstance(amount, int) or amount < 1:
-            raise ConfigError(f"{where}: the amount of {item!r} is a whole number from 1 up, not {amount!r}")
+            raise ConfigError(f"{where}: the amount of {item!r} must be a whole number from 1 up; got {amount!r}")
     return cast(dict[str, int], amounts)
 
 
 def _crafts(value: object, where: str) -> list[Fields]:
-    """Crafts as `{"target": [item, times], "ingredients": totals, "result_count": total}`, for the reference."""
+    """Check crafts, `{"target": [item, times], "ingredients": totals, "result_count": total}`, for the reference."""
     if not isinstance(value, list) or not value:
-        raise ConfigError(f"{where} is a list of crafts")
+        raise ConfigError(f"{where} must be a list of crafts")
     crafts: list[Fields] = []
     for number, entry in enumerate(cast(list[Any], value)):
         here = f"{where}[{number}]"
@@ -239,8 +240,8 @@ def _crafts(value: object, where: str) -> list[Fields]:
             case {"target": [str(item), int(times)], "ingredients": ingredients, "result_count": int(count)}:
                 totals = _amounts(ingredients, f"{here}.ingredients")
             case _:
-                raise ConfigError(f"{here} has target (item and number of crafts), ingredients and result_count")
+                raise ConfigError(f"{here} must have target (item and number of crafts), ingredients and result_count")
         if times < 1 or any(total % times for total in (count, *totals.values())):
-            raise ConfigError(f"{here}: {times} crafts do not make or take these numbers")
+            raise ConfigError(f"{here}: {times} crafts cannot make or use these amounts")
         crafts.append({"ingredients": totals, "target": item, "count": count, "times": times})
     return crafts

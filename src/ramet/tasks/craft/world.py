@@ -1,7 +1,7 @@
-"""Crafting: recipes, one inventory that every node of a tree shares, and what a node gained while it lived.
+"""Crafting: recipes, one inventory that all nodes of a tree share, and what each node added to it.
 
-A node is judged by the inventory when it was spawned and when it ended. So siblings touch each other: one can use up
-what another made, which then fails, or make it for the other, which then succeeds.
+A node is graded by the inventory when it was spawned and when it ended. So siblings affect each other: one can use up
+what another made, which then fails, or make items for it, which then succeeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RULES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What one craft takes and how many it makes. A slot is an amount of its items, mixed as one likes.
+    """The ingredients of one craft and how many it makes. A slot is an amount of its items in any mixture.
 
     Example:
         Recipe(slots=((("oak_planks", "birch_planks"), 2), (("string",), 1)), makes=4)
@@ -36,14 +36,14 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Book:
-    """The recipes of a world. Every item has a depth; those without a recipe, the base materials, have 0."""
+    """The recipes of a world, and the depth of every item. Base materials have no recipe and depth 0."""
 
     recipes: Mapping[str, tuple[Recipe, ...]]
     depths: Mapping[str, int]
 
 
 def parse_targets(goal: str, items: Mapping[str, object]) -> dict[str, int]:
-    """What a goal asks for: every `Nx item` whose item exists.
+    """The items a goal asks for: every `Nx item` whose item exists.
 
     Example:
         parse_targets("Craft 3x m1_i2, 2x gold", {"m1_i2": 2})  # {"m1_i2": 3}
@@ -60,12 +60,12 @@ def list_targets(targets: Mapping[str, int]) -> str:
 
 
 def goal_for(targets: Mapping[str, int]) -> str:
-    """The goal in the words all crafting goals have."""
+    """The goal for these targets, in the common wording."""
     return f"Craft the following items: {list_targets(targets)}"
 
 
 class CraftWorld:
-    """Recipes and an inventory. It watches nodes come and go, because their verdict depends on the inventory then."""
+    """Recipes and an inventory. It records the inventory when nodes are spawned and end, for their verdicts."""
 
     def __init__(self, book: Book, inventory: Mapping[str, int]) -> None:
         self.book = book
@@ -109,7 +109,7 @@ class CraftWorld:
         self._after[node.index] = dict(self.inventory)
 
     def gained(self, node: Node, item: str) -> int:
-        """How many more are held than when the node was spawned: now, or when it ended."""
+        """How many of an item were added since the node was spawned, until it ended or until now."""
         after = self._after.get(node.index, self.inventory)
         return after.get(item, 0) - self._before[node.index].get(item, 0)
 
@@ -125,7 +125,7 @@ class CraftWorld:
             "crafting_depth": self.book.depths[item],
             "recipes": [
                 {
-                    "ingredients": {" or ".join(one): amount for one, amount in recipe.slots},
+                    "ingredients": {" or ".join(choices): amount for choices, amount in recipe.slots},
                     "result_count": recipe.makes,
                 }
                 for recipe in recipes
@@ -154,7 +154,7 @@ class CraftWorld:
 
 
 def _mistyped(ingredients: object, target: object, count: object) -> str | None:
-    """What is wrong with the arguments as such."""
+    """Why the arguments are invalid, or None."""
     if not isinstance(target, str):
         return "target is the name of one item"
     if not _is_amount(count):
@@ -172,7 +172,7 @@ def _is_amount(value: object) -> bool:
 
 
 def _misfit(recipe: Recipe, ingredients: Mapping[str, int], target: str, count: int) -> str | None:
-    """Why these are not the ingredients of `count` by this recipe, or None."""
+    """Why these are not the ingredients of `count` items by this recipe, or None."""
     if count % recipe.makes:
         return f"{target} is made {recipe.makes} at a time: count must be a multiple of {recipe.makes}, not {count}"
     for item in ingredients:
@@ -190,19 +190,19 @@ def _given(ingredients: Mapping[str, int], choices: Iterable[str]) -> int:
 
 
 def targets_of(task: Task) -> dict[str, int]:
-    """What a task asks for, from its reference."""
+    """The targets of a task, from its reference."""
     return dict(cast(Mapping[str, Mapping[str, int]], task.reference)["targets"])
 
 
 def inventory_of(task: Task) -> dict[str, int]:
-    """What a task begins with, from its reference."""
+    """The initial inventory of a task, from its reference."""
     return dict(cast(Mapping[str, Mapping[str, int]], task.reference)["inventory"])
 
 
 def verdict_on(task: Task, world: World, node: Node) -> Verdict | None:
-    """1 when the node answered and gained what it was asked for, else 0; None where its goal names no item."""
+    """1 if the node answered and gained what its goal asks for, else 0; None if its goal names no item."""
     if not isinstance(world, CraftWorld):
-        raise AssertionError("a crafting task is judged by the world it was played in")
+        raise AssertionError("a crafting task is graded by the world it was played in")
     targets = targets_of(task) if node.parent is None else parse_targets(node.goal, world.book.depths)
     if not targets:
         return None

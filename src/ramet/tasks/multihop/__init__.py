@@ -1,1 +1,1 @@
-"""Questions that take several hops."""
+"""Questions that need several hops."""

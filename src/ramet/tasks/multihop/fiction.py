@@ -1,8 +1,8 @@
-"""Invented worlds to ask about: people, towns, companies, ships and books that nobody has heard of.
+"""Invented worlds to ask about: people, towns, companies, ships and books that do not exist.
 
-A world is a table of facts. Every entity has a page that states its own facts and nobody else's, so that a question
-which follows facts from one entity to the next needs a page per hop. Questions are written by a small grammar and read
-back by it: whatever it can ask about a world has one answer, at any depth, and so has what one clone asks another.
+A world is a table of facts. Every entity has a page with its own facts only, so a question that follows facts from one
+entity to the next needs one page per hop. A small grammar writes questions and parses them: every question it can write
+about a world has one answer, at any depth, including the goals of clones.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ramet.tasks.multihop.fiction_words import (
 
 Facts = Mapping[str, Mapping[str, str]]  # by entity, by relation
 
-FEWEST_PAGES, MOST_PAGES = 8, 4000  # more would use up the names of ships
-LONGEST = 2000  # characters: what a goal may reasonably hold
+FEWEST_PAGES, MOST_PAGES = 8, 4000  # more would exhaust the names of ships
+LONGEST = 2000  # most characters of a goal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A fact a page can state: of which kind of entity, and how it is said, asked and named."""
+    """A kind of fact: the kinds of entity and value, and the wordings of statements, questions and phrases."""
 
     kind: str
     value: str
@@ -62,7 +62,7 @@ def _ways(text: str) -> tuple[str, ...]:
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    """Finds a question at the end of a normalised text."""
+    """A pattern for a question at the end of a normalised text."""
     before, _, after = template.partition("{}")
     return re.compile(f"(?:^| ){normalise(before)} (.+){' ' + normalise(after) if normalise(after) else ''}$")
 
@@ -70,7 +70,7 @@ def _pattern(template: str) -> re.Pattern[str]:
 RELATIONS = dict(_read_table(TABLE))
 YEARS = [name for name, relation in RELATIONS.items() if relation.years]
 ASKED = [(_pattern(ask), name) for name, relation in RELATIONS.items() for ask in relation.asks]
-NAMED = [(normalise(one.partition("{}")[0]), name) for name, rel in RELATIONS.items() for one in rel.phrases]
+NAMED = [(normalise(template.partition("{}")[0]), name) for name, rel in RELATIONS.items() for template in rel.phrases]
 COMPARED = [(re.compile(rf"(?:^| )wh(?:o|ich) was {name} (earlier|later) (.+) or (.+)$"), name) for name in YEARS]
 
 
@@ -84,7 +84,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Which of two comes earlier, or later: each side ends in the year that is compared."""
+    """Which of two comes earlier or later: each side ends in the year to compare."""
 
     sides: tuple[Chain, Chain]
     later: bool
@@ -94,7 +94,7 @@ Query = Chain | Comparison
 
 
 class Fiction:
-    """What is true in an invented world, and what can be asked about it.
+    """The facts of an invented world, and the questions about it.
 
     Example:
         world = Fiction({"The Pale Moth": {"author": "Orna Keld"}, "Orna Keld": {"born": "1901"}})
@@ -106,7 +106,7 @@ class Fiction:
         self._names = {normalise(name): name for name in facts}
 
     def walk(self, chain: Chain) -> tuple[str, ...]:
-        """The start and every value on the way; empty when a fact is not there."""
+        """The start and every value along the chain; empty if a fact is missing."""
         places = [chain.start]
         for relation in chain.path:
             value = self.facts.get(places[-1], {}).get(relation)
@@ -116,7 +116,7 @@ class Fiction:
         return tuple(places)
 
     def accepted(self, query: Query | None) -> tuple[str, ...]:
-        """The answer, and other ways to say it; empty when the world does not tell."""
+        """The answer and its other wordings; empty if the facts do not give one."""
         if query is None:
             return ()
         if isinstance(query, Chain):
@@ -130,9 +130,9 @@ class Fiction:
         return (name,) if described == name else (name, described)
 
     def understand(self, goal: str) -> Query | None:
-        """The question a text asks, if it asks just one and this world can answer it.
+        """The question in a text, if there is exactly one and this world can answer it.
 
-        Words before it, and after its question mark, do not matter.
+        Text before the question and after its question mark is ignored.
         """
         asked = [piece for piece in goal.split("?")[:-1] if piece.strip()] or [goal]
         query = self._question(normalise(asked[0])) if len(asked) == 1 and len(goal) <= LONGEST else None
@@ -140,19 +140,19 @@ class Fiction:
 
     def _question(self, text: str) -> Query | None:
         for pattern, relation in COMPARED:
-            if found := pattern.search(text):
-                left, right = self._resolve(found.group(2)), self._resolve(found.group(3))
+            if match := pattern.search(text):
+                left, right = self._resolve(match.group(2)), self._resolve(match.group(3))
                 if left is not None and right is not None:
-                    return Comparison((_more(left, relation), _more(right, relation)), found.group(1) == "later")
+                    return Comparison((_more(left, relation), _more(right, relation)), match.group(1) == "later")
         for pattern, relation in ASKED:
-            if found := pattern.search(text):
-                inner = self._resolve(found.group(1))
+            if match := pattern.search(text):
+                inner = self._resolve(match.group(1))
                 if inner is not None:
                     return _more(inner, relation)
         return None
 
     def _resolve(self, text: str) -> Chain | None:
-        """What a phrase such as `author of pale moth` stands for."""
+        """The chain of a phrase such as `author of pale moth`."""
         if text in self._names:
             return Chain(self._names[text], ())
         for words, relation in NAMED:
@@ -168,7 +168,7 @@ def _more(chain: Chain, relation: str) -> Chain:
     return Chain(chain.start, (*chain.path, relation))
 
 
-# Words for facts and questions: the canonical ones, or with dice any.
+# Wordings of facts and questions: the canonical ones, or random ones with dice.
 
 
 def say(entity: str, relation: str, value: str) -> str:
@@ -176,7 +176,7 @@ def say(entity: str, relation: str, value: str) -> str:
 
 
 def phrase(chain: Chain, dice: Dice | None = None) -> str:
-    """What a chain leads to: `the author of The Pale Moth`."""
+    """The phrase for the end of a chain: `the author of The Pale Moth`."""
     text = chain.start
     for relation in chain.path:
         text = _way(RELATIONS[relation].phrases, dice).format(text)
@@ -187,7 +187,7 @@ def ask(query: Query, dice: Dice | None = None) -> str:
     """The question as text."""
     if isinstance(query, Chain):
         return _way(RELATIONS[query.path[-1]].asks, dice).format(phrase(Chain(query.start, query.path[:-1]), dice))
-    # Always in canonical words: the answer may repeat them.
+    # Always the canonical wording, because answers may repeat it.
     left, right = (phrase(Chain(side.start, side.path[:-1])) for side in query.sides)
     verb = query.sides[0].path[-1]
     who = "Who" if RELATIONS[verb].kind == "person" else "Which"
@@ -202,19 +202,19 @@ def _way(ways: Sequence[str], dice: Dice | None) -> str:
 
 
 def invent(dice: Dice, pages: int) -> tuple[Facts, dict[str, str]]:
-    """A world of so many entities: its facts, and a page for each, in an order that tells nothing."""
+    """A world with this many entities: its facts, and a page for each, in random order."""
     names: dict[str, str] = {}  # to kinds
     taken: set[str] = set()
     for number in range(pages):
         kind = KINDS[number % len(KINDS)]
         names[_new(dice, kind, taken)] = kind
     facts = {name: _facts(dice, name, names, taken) for name in dice.shuffled(list(names))}
-    _settle_capitals(dice, facts, names)
+    _place_capitals(dice, facts, names)
     return facts, {name: _page(dice, name, names[name], facts[name]) for name in facts}
 
 
 def _new(dice: Dice, kind: str, taken: set[str]) -> str:
-    """A name nobody has yet."""
+    """A name that is not taken."""
     while True:
         name = _name(dice, kind)
         if normalise(name) not in taken:
@@ -232,11 +232,11 @@ def _name(dice: Dice, kind: str) -> str:
 
 
 def _facts(dice: Dice, name: str, names: Mapping[str, str], taken: set[str]) -> dict[str, str]:
-    """Two to four facts of an entity."""
+    """Two to four facts about an entity."""
     known: dict[str, str] = {}
     wanted = dice.between(2, 4)
     others = {other: kind for other, kind in names.items() if other != name}
-    for relation in dice.shuffled([one for one, rel in RELATIONS.items() if rel.kind == names[name]]):
+    for relation in dice.shuffled([key for key, rel in RELATIONS.items() if rel.kind == names[name]]):
         value = _value(dice, RELATIONS[relation], others, taken) if len(known) < wanted else None
         if value is not None:
             known[relation] = value
@@ -244,7 +244,7 @@ def _facts(dice: Dice, name: str, names: Mapping[str, str], taken: set[str]) -> 
 
 
 def _value(dice: Dice, relation: Relation, others: Mapping[str, str], taken: set[str]) -> str | None:
-    """A value of the right kind; None when nobody fits."""
+    """A value of the right kind; None if no entity fits."""
     if relation.years is not None:
         return str(dice.between(*relation.years))
     if relation.value == "product":
@@ -255,8 +255,8 @@ def _value(dice: Dice, relation: Relation, others: Mapping[str, str], taken: set
     return dice.pick(fitting) if fitting else None
 
 
-def _settle_capitals(dice: Dice, facts: Mapping[str, dict[str, str]], names: Mapping[str, str]) -> None:
-    """A capital has one province and lies in it: anything else would puzzle a reader."""
+def _place_capitals(dice: Dice, facts: Mapping[str, dict[str, str]], names: Mapping[str, str]) -> None:
+    """Make facts consistent: a capital belongs to one province and lies in it."""
     provinces, towns = ([name for name in facts if names[name] == kind] for kind in ("province", "town"))
     for province, town in zip(provinces, dice.shuffled(towns), strict=False):
         if "capital" in facts[province]:
@@ -266,20 +266,20 @@ def _settle_capitals(dice: Dice, facts: Mapping[str, dict[str, str]], names: Map
 
 
 def _page(dice: Dice, name: str, kind: str, facts: Mapping[str, str]) -> str:
-    """The facts and some talk, two to five sentences; the name comes first and now and then again."""
-    talk = dice.sample(FILLERS[kind].split("|"), dice.between(0, min(2, 5 - len(facts))))
+    """The facts and some filler, two to five sentences; the name comes first and sometimes again."""
+    filler = dice.sample(FILLERS[kind].split("|"), dice.between(0, min(2, 5 - len(facts))))
     says = [
         dice.pick(RELATIONS[relation].says).replace("{}", "{{}}", 1).format(value) for relation, value in facts.items()
     ]
     short = dice.pick(("He", "She")) if kind == "person" else f"The {kind}"
-    sentences = dice.shuffled([*says, *talk])
+    sentences = dice.shuffled([*says, *filler])
     return " ".join(
         sentence.format(name if not number or dice.chance(0.4) else short) for number, sentence in enumerate(sentences)
     )
 
 
 def draw(fiction: Fiction, dice: Dice, hops: int, *, compare: bool) -> Query | None:
-    """A question that takes so many pages, or None: one try."""
+    """Draw a question that needs this many pages; None if the draw fails."""
     if not compare:
         return _draw_chain(fiction, dice, hops, tuple(RELATIONS))
     near = hops // 2 if hops % 2 == 0 or dice.chance(0.5) else hops - hops // 2
@@ -287,12 +287,12 @@ def draw(fiction: Fiction, dice: Dice, hops: int, *, compare: bool) -> Query | N
     right = left and _draw_chain(fiction, dice, hops - near, left.path[-1:])
     if left is None or right is None:
         return None
-    walks = [set(fiction.walk(side)) for side in (left, right)]  # with the years: those must differ too
+    walks = [set(fiction.walk(side)) for side in (left, right)]  # including the years, which must differ too
     return None if walks[0] & walks[1] else Comparison((left, right), dice.chance(0.5))
 
 
 def _draw_chain(fiction: Fiction, dice: Dice, hops: int, last: Sequence[str]) -> Chain | None:
-    """A walk that visits no page twice and ends with one of the `last` relations."""
+    """A chain that visits no page twice and ends with one of the `last` relations."""
     facts = fiction.facts
     places, path = [dice.pick(list(facts))], list[str]()
     while len(path) < hops:
@@ -310,7 +310,7 @@ def _draw_chain(fiction: Fiction, dice: Dice, hops: int, last: Sequence[str]) ->
 
 
 def _takes_every_page(facts: Facts, places: Sequence[str], path: Sequence[str]) -> bool:
-    """Whether no earlier page of the chain names the answer, and pages off the chain state all its relations too."""
+    """Whether no earlier page names the answer, and other pages state all relations of the chain too."""
     if any(places[-1] in facts[place].values() for place in places[:-2]):
         return False
     apart = [known for name, known in facts.items() if name not in places]

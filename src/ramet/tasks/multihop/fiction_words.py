@@ -1,4 +1,4 @@
-"""The words of invented worlds: what pages say, what is asked, and the syllables names are made of."""
+"""The words of invented worlds: statements, questions, and syllables of names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ def _words(text: str, between: str | None = None) -> tuple[str, ...]:
     return tuple(text.split(between))
 
 
-# A relation is three lines: its name, whose it is and what its value is (for years, their range); how a page says it;
-# how it is asked, the canonical way first, and after the arrow how its value is named inside a longer question.
+# A relation is three lines: its name, the kinds of entity and value (for years, their range); the statements on pages;
+# the questions, the canonical one first, and after the arrow the phrases for its value inside a longer question.
 TABLE = """
 birthplace: person > town
 {} was born in {}. | {} is a native of {}.

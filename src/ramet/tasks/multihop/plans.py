@@ -1,4 +1,4 @@
-"""How questions over pages come apart: what a row of a data file hides, and a plan for every goal."""
+"""Decompose questions over pages: the reference of a row, and a plan for every goal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from itertools import pairwise, zip_longest
 from typing import Any, TypeVar, cast
 
 from ramet.errors import ConfigError
+from ramet.interfaces import View
 from ramet.tasks.check import normalise
 from ramet.tasks.dice import Dice
 from ramet.tasks.multihop.fiction import Chain, Comparison, Fiction, Query, ask, say
-from ramet.tasks.oracle import View
 from ramet.types import Task
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ PERSON = re.compile("author|cast member|child|composer|creator|director|(fa|mo)t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A sub-question, the pages it takes, and what a clone answers."""
+    """A sub-question, the pages it needs, and its answer."""
 
     goal: str
     pages: tuple[str, ...]
@@ -45,16 +45,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a question is answered: pages to read, or parts to hand out. What is in one round does not wait."""
+    """How a question is answered: pages to read, or parts to delegate. Parts of one round run in parallel."""
 
     answer: str
     thought: str = ""
     reading: tuple[tuple[str, ...], ...] = ()
     rounds: tuple[tuple[Part, ...], ...] = ()
-    conclusion: str = ""  # said when the parts have come back
+    conclusion: str = ""  # thought after the parts are answered
 
     def delegates(self, view: View, *dice_seed: object) -> bool:
-        """Whether a node hands out the parts: the root always; a clone sometimes, whether or not it pays."""
+        """Whether a node delegates the parts: a root always, a clone at random."""
         if sum(map(len, self.rounds)) < 2 or view.depth >= 3:
             return False
         return view.depth == 0 or Dice("deeper", *dice_seed, view.goal).chance(0.4)
@@ -70,7 +70,7 @@ def reference_of(task: Task) -> Reference:
 def planner(
     task: Task, fiction: Fiction | None, texts: Mapping[str, str], *, seed: int, help_goal: str = HELP
 ) -> Planner:
-    """A plan for every goal of a task; `help_goal` is what a clone is asked that has no question of its own."""
+    """A plan for every goal of a task; `help_goal` is the goal of a clone without a sub-question."""
     if fiction is None:
         rounds = _row_rounds(task, texts, Dice("plan", task.id, seed), help_goal)
         return _row_planner(task, rounds)
@@ -90,14 +90,14 @@ def planner(
 def _invented_plan(fiction: Fiction, query: Query, dice: Dice) -> Plan:
     sides = (query,) if isinstance(query, Chain) else query.sides
     walks = [fiction.walk(side) for side in sides]
-    said = [say(*step) for side, walk in zip(sides, walks, strict=True) for step in _steps(side, walk)]
+    sentences = [say(*step) for side, walk in zip(sides, walks, strict=True) for step in _steps(side, walk)]
     conclusion = ""
     if isinstance(query, Comparison):
         early, late = sorted(walk[-1] for walk in walks)
         conclusion = f"{early} is earlier than {late}."
     return Plan(
         answer=fiction.accepted(query)[0],
-        thought=" ".join([*said, conclusion]).strip(),
+        thought=" ".join([*sentences, conclusion]).strip(),
         reading=_abreast([walk[:-1] for walk in walks]),
         rounds=_abreast([_parts(fiction, side, dice, compared=len(sides) > 1) for side in sides]),
         conclusion=conclusion,
@@ -109,7 +109,7 @@ def _steps(chain: Chain, walk: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def _parts(fiction: Fiction, chain: Chain, dice: Dice, *, compared: bool) -> list[Part]:
-    """The chain in pieces of one to three hops. A year to compare stands alone: whose it is, is wanted too."""
+    """The chain in pieces of one to three hops. A year to compare is a separate piece: its owner is needed too."""
     walk, hops = fiction.walk(chain), len(chain.path)
     edges = [0]
     while edges[-1] < hops:
@@ -123,18 +123,18 @@ def _parts(fiction: Fiction, chain: Chain, dice: Dice, *, compared: bool) -> lis
 
 
 def _abreast(columns: Sequence[Sequence[T]]) -> tuple[tuple[T, ...], ...]:
-    """What comes first in each, then what comes second, and so on."""
-    return tuple(tuple(one for one in row if one is not None) for row in zip_longest(*columns))
+    """The first elements of all columns, then the second ones, and so on."""
+    return tuple(tuple(item for item in row if item is not None) for row in zip_longest(*columns))
 
 
 # Rows of data files.
 
 
 def row_reference(row: Mapping[str, Any], where: str) -> Reference:
-    """What is hidden of a row: the answer, and the steps of its decomposition or else the titles that matter."""
+    """The reference of a row: the answer, and the steps of its decomposition or the supporting titles."""
     aliases: object = row.get("aliases") or []
     if not _are(aliases, str):
-        raise ConfigError(f"{where}: field 'aliases' is a list of texts")
+        raise ConfigError(f"{where}: field 'aliases' must be a list of texts")
     reference: Reference = {"answer": row["answer"], "aliases": aliases}
     if row["meta"].get("decomposition") is not None:
         titles = [entry["title"] for entry in row["context"]]
@@ -151,17 +151,19 @@ def _are(values: object, kind: type) -> bool:
 
 
 def _decomposition(entries: object, titles: Sequence[str], where: str) -> list[Reference]:
-    """Steps with the answers of earlier ones filled in; `after` says which ones those are."""
+    """Steps with the answers of earlier steps filled in; `after` lists those steps."""
     field = f"{where}: field 'meta.decomposition'"
     if not _are(entries, dict) or not entries:
-        raise ConfigError(f"{field} is a list of steps")
+        raise ConfigError(f"{field} must be a list of steps")
     steps: list[Reference] = []
     for number, entry in enumerate(cast(list[Reference], entries), start=1):
         if not _are([entry.get(name) for name in ("question", "answer", "title")], str):
-            raise ConfigError(f"{field}, step {number}: question, answer and title are texts")
+            raise ConfigError(f"{field}, step {number}: question, answer and title must be texts")
         after = [int(mention) - 1 for mention in MENTION.findall(entry["question"])]
         if entry["title"] not in titles or not all(0 <= earlier < number - 1 for earlier in after):
-            raise ConfigError(f"{field}, step {number}: its title is in the context, and # names an earlier step")
+            raise ConfigError(
+                f"{field}, step {number}: the title must be in the context, and # must name an earlier step"
+            )
         written = _filled(entry["question"], [step["answer"] for step in steps])
         steps.append(
             {"goal": _spelled(written), "written": written, "answer": entry["answer"], "title": entry["title"]}
@@ -175,7 +177,7 @@ def _filled(question: str, answers: Sequence[str]) -> str:
 
 
 def _spelled(question: str) -> str:
-    """`Laura Knight >> spouse` as a question."""
+    """Spell out `Laura Knight >> spouse` as a question."""
     subject, arrow, relation = (part.strip() for part in question.partition(">>"))
     if not arrow:
         return question
@@ -187,17 +189,19 @@ def _spelled(question: str) -> str:
 
 
 def row_accepts(goal: str, question: str, reference: Reference) -> tuple[str, ...]:
-    """The accepted answers to a clone's goal, if it is the question or holds just one step; else none."""
+    """The accepted answers to a clone's goal, if it is the question or contains exactly one step; else none."""
     text, whole = normalise(goal), normalise(question)
     final = (reference["answer"], *reference["aliases"])
     if text == whole:
         return final
-    if whole in text:  # something is asked about the question, not the question
+    if whole in text:  # the goal is about the question
         return ()
     steps: list[Reference] = reference.get("steps", [])
     forms = [(normalise(step[form]), number) for number, step in enumerate(steps) for form in ("goal", "written")]
-    held = [(form, number) for form, number in forms if f" {form} " in f" {text} "]
-    longest = {number for form, number in held if not any(form != other and form in other for other, _ in held)}
+    contained = [(form, number) for form, number in forms if f" {form} " in f" {text} "]
+    longest = {
+        number for form, number in contained if not any(form != other and form in other for other, _ in contained)
+    }
     if len(longest) != 1:
         return ()
     number = longest.pop()
@@ -212,9 +216,9 @@ def _row_rounds(task: Task, texts: Mapping[str, str], dice: Dice, help_goal: str
 def _row_planner(task: Task, rounds: tuple[tuple[Part, ...], ...]) -> Planner:
     reference = reference_of(task)
     parts = {part.goal: part for parts in rounds for part in parts}
-    said = [f"{part.goal} {part.answer}" if "steps" in reference else part.answer for part in parts.values()]
+    sentences = [f"{part.goal} {part.answer}" if "steps" in reference else part.answer for part in parts.values()]
     reading = tuple(tuple(dict.fromkeys(page for part in parts for page in part.pages)) for parts in rounds)
-    whole = Plan(answer=reference["answer"], thought=" ".join(said), reading=reading, rounds=rounds)
+    whole = Plan(answer=reference["answer"], thought=" ".join(sentences), reading=reading, rounds=rounds)
 
     def plan(goal: str) -> Plan:
         if goal == task.question:
@@ -225,13 +229,15 @@ def _row_planner(task: Task, rounds: tuple[tuple[Part, ...], ...]) -> Planner:
 
 
 def _step_rounds(reference: Reference, dice: Dice) -> tuple[tuple[Part, ...], ...]:
-    """Steps one by one, or all at once that wait for nothing."""
+    """The steps one by one, or all steps that are ready in parallel."""
     steps: list[Reference] = reference["steps"]
     together = dice.chance(0.5)
     done: list[int] = []
     rounds: list[tuple[Part, ...]] = []
     while len(done) < len(steps):
-        ready = [i for i, step in enumerate(steps) if i not in done and all(one in done for one in step["after"])]
+        ready = [
+            i for i, step in enumerate(steps) if i not in done and all(earlier in done for earlier in step["after"])
+        ]
         ready = ready if together else ready[:1]
         rounds.append(
             tuple(Part(goal=steps[i]["goal"], pages=(steps[i]["title"],), answer=steps[i]["answer"]) for i in ready)
@@ -241,7 +247,7 @@ def _step_rounds(reference: Reference, dice: Dice) -> tuple[tuple[Part, ...], ..
 
 
 def _page_rounds(task: Task, texts: Mapping[str, str], help_goal: str) -> tuple[tuple[Part, ...], ...]:
-    """The pages the question names; then those one learns of by reading these."""
+    """The pages that the question names, then the other pages."""
     reference = reference_of(task)
     titles: list[str] = reference["supporting"]
     named: list[Part] = []
@@ -256,7 +262,7 @@ def _page_rounds(task: Task, texts: Mapping[str, str], help_goal: str) -> tuple[
 
 
 def key_sentence(text: str, question: str, answer: str, names: Sequence[str] = ()) -> str:
-    """The sentence that helps most with a question: with the answer, else with a name to go on with, else its words."""
+    """The most helpful sentence: one with the answer, else with the name of another page, else with words in common."""
     asked = set(normalise(question).split())
     worths = [(normalise(answer), 100), *((normalise(name), 50) for name in names)]
 

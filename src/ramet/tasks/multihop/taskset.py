@@ -1,6 +1,6 @@
-"""Questions that take several pages: invented worlds without end, and rows of 2Wiki, MuSiQue and HotpotQA.
+"""Questions that need several pages: unlimited invented worlds, and rows of 2Wiki, MuSiQue and HotpotQA.
 
-The root sees the question and the titles of the pages; texts are handed to clones by title. Sub-questions about an
+The root sees the question and the titles of the pages; texts are passed to clones by title. Sub-questions about an
 invented world, and those of MuSiQue's decompositions, are checked exactly.
 """
 
@@ -9,34 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ramet.agent.tree import TaskWorld
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import World
+from ramet.interfaces import Ask, Move, TaskWorld, View, World
 from ramet.tasks.check import exact_match, f1
 from ramet.tasks.dice import Dice, in_eval
-from ramet.tasks.files import Fields, context_of, data_file, read_lines
+from ramet.tasks.files import WITH_META, TaskFile, read_context, task_file
 from ramet.tasks.multihop.fiction import FEWEST_PAGES, MOST_PAGES, Fiction, ask, draw, invent
 from ramet.tasks.multihop.plans import Part, Planner, Reference, planner, reference_of, row_accepts, row_reference
-from ramet.tasks.oracle import Ask, Move, View
-from ramet.tasks.registry import check_index, observed_sizes, rows_of, span
+from ramet.tasks.registry import check_index, observed_sizes, parse_range, split_tasks
 from ramet.types import Node, Task, Verdict
 
-REQUIRED = (("question", str), ("answer", str), ("context", list), ("meta", dict))
+REQUIRED = (*WITH_META, ("context", list))
 ROWS = tuple(f"{name}_{part}" for name in ("2wiki", "musique", "hotpotqa") for part in ("train", "eval"))
 METRICS = ("em", "f1")
-COMPARES = 0.3  # share of invented questions that compare
+COMPARES = 0.3  # share of invented questions that are comparisons
 
 
 class Multihop:
-    """Questions over pages. `hops` and `pages` are those of invented worlds; `long` has up to twice as many of both."""
+    """Questions over pages. `hops` and `pages` are for invented worlds; `long` has up to twice as many of both."""
 
     name = "multihop"
-    about = "answer from several pages, handed to clones by title"
+    about = "answer from several pages, passed to clones by title"
     splits: Mapping[str, str] = {
-        "train": "invented worlds, without end",
+        "train": "invented worlds, unlimited",
         "eval": "invented worlds, never in train",
-        "long": "out of distribution: more hops than any trained on, up to twice as many, and twice the pages",
+        "long": "out of distribution: more hops than in training, up to twice as many, and twice the pages",
         **{split: f"needs {split}.jsonl.gz" for split in ROWS},
     }
 
@@ -50,35 +48,33 @@ class Multihop:
         seed: int = 0,
     ) -> None:
         if metric not in METRICS:
-            raise ConfigError(f"metric is one of {', '.join(METRICS)}; got {metric!r}")
-        fewest, most = span(pages, name="pages", least=FEWEST_PAGES)
+            raise ConfigError(f"metric must be one of {', '.join(METRICS)}; got {metric!r}")
+        fewest, most = parse_range(pages, name="pages", least=FEWEST_PAGES)
         if fewest != most or 2 * most > MOST_PAGES:
-            raise ConfigError(f"pages is one whole number up to {MOST_PAGES // 2}; got {pages!r}")
+            raise ConfigError(f"pages must be one whole number up to {MOST_PAGES // 2}; got {pages!r}")
         self.data = data
-        self.hops = span(hops, name="hops", least=2)
+        self.hops = parse_range(hops, name="hops", least=2)
         self.pages = pages
         self.metric = metric
         self.seed = seed
 
     def size(self, split: str) -> int | None:
-        return len(self._rows(split)[1]) if split in ROWS else None
+        return len(self._file(split)) if split in ROWS else None
 
     def task(self, split: str, index: int) -> Task:
         check_index(self, split, index)
         return self._row(split, index) if split in ROWS else self._invented(split, index)
 
-    def _rows(self, split: str) -> tuple[Path, tuple[Fields, ...]]:
-        file = data_file(self.data, split, taskset=self.name)
-        return file, read_lines(file, REQUIRED)
+    def _file(self, split: str) -> TaskFile:
+        return task_file(self.data, split, taskset=self.name, required=REQUIRED)
 
     def _row(self, split: str, index: int) -> Task:
-        file, rows = self._rows(split)
-        row, where = rows[index], f"{file}, row {index + 1}"
+        row = self._file(split)[index]
         return Task(
             id=f"{self.name}:{split}/{index}",
-            question=row["question"],
-            context=context_of(row, where),
-            reference=row_reference(row, where),
+            question=row.fields["question"],
+            context=read_context(row.fields, row.where),
+            reference=row_reference(row.fields, row.where),
         )
 
     def _invented(self, split: str, index: int) -> Task:
@@ -86,9 +82,9 @@ class Multihop:
         hops, compare = dice.between(*hops_of(split, self.hops)), dice.chance(COMPARES)
         for _ in range(1000):
             facts, pages = invent(dice, 2 * self.pages if split == "long" else self.pages)
-            found = compose(Fiction(facts), dice, split, hops=hops, compare=compare, tries=100)
-            if found is not None:
-                question, reference = found
+            composed = compose(Fiction(facts), dice, split, hops=hops, compare=compare, tries=100)
+            if composed is not None:
+                question, reference = composed
                 reference["facts"] = facts
                 return Task(id=f"{self.name}:{split}/{index}", question=question, context=pages, reference=reference)
         raise ConfigError(f"{self.pages} pages are too few for questions of {hops} hops")
@@ -117,11 +113,11 @@ class Multihop:
         return same_answer(one, other)
 
     def size_of(self, task: Task) -> float | None:
-        """Hops."""
+        """The number of hops."""
         return reference_of(task)["hops"]
 
     def sizes(self, split: str) -> tuple[float, float] | None:
-        return observed_sizes(self, rows_of(self, split)) if split in ROWS else hops_of(split, self.hops)
+        return observed_sizes(self, split_tasks(self, split)) if split in ROWS else hops_of(split, self.hops)
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Reader:
         plans = planner(task, _fiction(task), task.context, seed=seed)
@@ -133,12 +129,12 @@ class Multihop:
 
 
 def same_answer(one: str, other: str) -> bool:
-    """Whether either would be right if the other were the reference."""
+    """Whether either answer would be right if the other were the reference."""
     return bool(exact_match(one, [other]) or exact_match(other, [one]))
 
 
 def accepted_of(task: Task) -> tuple[str, ...]:
-    """The answer, then its aliases."""
+    """The answer and its aliases."""
     reference = reference_of(task)
     return (reference["answer"], *reference["aliases"])
 
@@ -155,7 +151,7 @@ def hops_of(split: str, hops: tuple[int, int]) -> tuple[int, int]:
 def compose(
     fiction: Fiction, dice: Dice, split: str, *, hops: int, compare: bool, tries: int
 ) -> tuple[str, Reference] | None:
-    """A question for this split and what is hidden with it, or None when none was found."""
+    """A question for this split and its reference; None if no draw gives one."""
     for _ in range(tries):
         query = draw(fiction, dice, hops, compare=compare)
         question = "" if query is None else ask(query, dice)
@@ -169,7 +165,7 @@ def compose(
 
 
 def grade(task: Task, node: Node, fiction: Fiction | None, *, metric: str) -> Verdict | None:
-    """The root by the metric; a clone by exact match, where its goal is a question whose answer is known."""
+    """The root by the metric; a clone by exact match, if its goal is a question with a known answer."""
     if node.parent is None:
         return marks(node.answer, accepted_of(task), metric)
     if fiction is not None:
@@ -189,7 +185,7 @@ def marks(answer: str | None, accepted: Sequence[str], metric: str) -> Verdict:
 
 
 class Reader:
-    """Answers from what it knows of the pages, or has clones read them, hop by hop."""
+    """Answers directly, or delegates the reading hop by hop."""
 
     def __init__(self, plans: Planner, titles: Sequence[str], *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
         self.plans = plans
@@ -206,15 +202,15 @@ class Reader:
         return Move(thought=plan.conclusion, answer=plan.answer)
 
     def _asks(self, parts: Sequence[Part], view: View) -> tuple[Ask, ...]:
-        """Each part with its pages and a few others, or all parts with the pages of all."""
+        """Each part with its pages and a few others, or every part with the pages of all parts."""
         dice = Dice("pages", *self.dice_seed, view.goal, view.turn)
         shared = len(parts) > 1 and dice.chance(0.3)
         if shared:
-            pages = self._handed([page for part in parts for page in part.pages], view.depth, dice)
+            pages = self._passed([page for part in parts for page in part.pages], view.depth, dice)
             return tuple(Ask(goal=part.goal, context=pages) for part in parts)
-        return tuple(Ask(goal=part.goal, context=self._handed(part.pages, view.depth, dice)) for part in parts)
+        return tuple(Ask(goal=part.goal, context=self._passed(part.pages, view.depth, dice)) for part in parts)
 
-    def _handed(self, pages: Sequence[str], depth: int, dice: Dice) -> tuple[str, ...]:
-        """A clone has only the pages it was given, so it hands on no others."""
+    def _passed(self, pages: Sequence[str], depth: int, dice: Dice) -> tuple[str, ...]:
+        """The pages to pass on. A clone has only the pages it was given, so it adds no others."""
         more = [title for title in self.titles if title not in pages] if depth == 0 else []
         return tuple(dice.shuffled([*dict.fromkeys(pages), *dice.sample(more, dice.between(0, 3))]))

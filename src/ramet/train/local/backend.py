@@ -1,72 +1,150 @@
-"""What a run holds while it goes on, and how it keeps what it learnt when it cannot go on."""
+"""The local backend: one module in this process that the engine samples from and the learner trains."""
 
 # pyright: standard
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-import anyio
+import anyio.to_thread
 import torch
+from torch import Tensor
 
 from ramet.engine.local import LocalEngine
-from ramet.engine.local.setup import SMALL
-from ramet.errors import ConfigError, EngineError, StoreError, TrainError
-from ramet.models.folders import OURS, load_model, model_folder
-from ramet.store import RunDir
+from ramet.engine.local.setup import SINGLE_THREAD_BELOW
+from ramet.models.folders import load_model, model_folder
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
-from ramet.train.local.checkpoint import latest, load_state, save
-from ramet.train.local.learner import Learner, make_learner
+from ramet.train.local.checkpoint import load_state, save
+from ramet.train.local.forward import row_logprobs
+from ramet.train.local.gradients import LogprobFn, forward_backward
+from ramet.train.local.learner import Learner, apply_gradients, clip_gradients, discard_gradients, make_learner
 from ramet.train.local.policy import Lora, prepare
-from ramet.train.settings import SamplerConfig, TrainConfig, UpdateConfig, WarmConfig
-from ramet.train.track import Tell, open_trackers, tracking
+from ramet.train.loss import Loss
+from ramet.train.metrics import Stats
+from ramet.train.rows import Row
+from ramet.train.settings import TrainConfig, WarmConfig
 
-Started = Callable[[RunDir], None]  # hears where they are kept, when everything is loaded
-
-
-def quiet(heard: object) -> None:
-    """Says nothing."""
-    del heard
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What a run holds while it goes on."""
-
-    learner: Learner
-    engine: LocalEngine
-    renderer: TokenRenderer
-    folder: Path  # where the model came from
+T = TypeVar("T")
+Reference = Callable[[Sequence[Row], float], Tensor]  # log-probs of rows at a temperature
+BETWEEN_VERSIONS = -1
 
 
-def found_again(path: Path | str, *, kind: str) -> RunDir:
-    """A run of this kind, to go on with."""
-    run = RunDir.open(path)
-    if run.kind != kind:
-        raise StoreError(f"{run.path} cannot go on here: it was made by ramet {run.kind}, not by ramet {kind}")
-    return run
+class LocalBackend:
+    """Engine and learner of one run. They share the weights, so publishing a version costs nothing.
+
+    With `threaded`, updates run in a worker thread, so that trees of the next step continue meanwhile.
+    """
+
+    supports_overlap = True
+
+    def __init__(
+        self,
+        learner: Learner,
+        engine: LocalEngine,
+        *,
+        renderer: TokenRenderer,
+        folder: Path,
+        micro_batch_tokens: int,
+        reference: Reference | None = None,
+        threaded: bool = False,
+    ) -> None:
+        self.learner = learner
+        self.engine = engine
+        self.renderer = renderer
+        self.folder = folder  # where the model came from; its tokenizer goes into every checkpoint
+        self.micro_batch_tokens = micro_batch_tokens
+        self.reference = reference
+        self.threaded = threaded
+        self._threads_before = torch.get_num_threads()
+        self._limit_threads()
+
+    @property
+    def version(self) -> int:
+        """The version of the weights; no valid number in the middle of an optimiser step."""
+        return self.engine.policy_version if self.learner.consistent else BETWEEN_VERSIONS
+
+    async def forward_backward(self, rows: Sequence[Row], *, loss: Loss, temperature: float) -> Stats:
+        work = partial(
+            forward_backward,
+            self.learner.policy,
+            rows,
+            loss=loss,
+            micro_batch_tokens=self.micro_batch_tokens,
+            temperature=temperature,
+            version=self.engine.policy_version,
+            entropy=any(row.logprobs is not None for row in rows),
+            reference=self._reference_at(temperature) if loss.kl else None,
+        )
+        return await self._run(work)
+
+    def _reference_at(self, temperature: float) -> LogprobFn | None:
+        reference = self.reference
+        return None if reference is None else lambda batch: reference(batch, temperature)
+
+    async def optim_step(self, *, learning_rate: float) -> float:
+        return await self._run(partial(self._optim_step, learning_rate))
+
+    def _optim_step(self, learning_rate: float) -> float:
+        """The engine rests while weights change; what it samples afterwards has the next version."""
+        norm = clip_gradients(self.learner)
+        with self.engine.updating():
+            apply_gradients(self.learner, learning_rate=learning_rate)
+        return norm
+
+    async def discard(self) -> None:
+        discard_gradients(self.learner)
+
+    async def publish(self, version: int, *, fresh: bool = False) -> None:
+        if fresh or version != self.engine.policy_version:
+            with self.engine.updating(version=version):
+                pass
+
+    async def save(self, run: Path, *, step: int, keep: int) -> Path:
+        return save(self.learner, run, step=step, tokenizer=self.folder, keep=keep)
+
+    async def load(self, checkpoint: Path) -> int:
+        step = load_state(self.learner, checkpoint)
+        await self.publish(step, fresh=True)
+        return step
+
+    def close(self) -> None:
+        """Stop the engine and free the memory, on the GPU too: the next model takes a share of what is free."""
+        self.engine.close()
+        torch.set_num_threads(self._threads_before)
+        del self.engine, self.learner, self.reference
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _run(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Run an update, in a worker thread if trees continue meanwhile. A cancelled caller waits for its end."""
+        return anyio.to_thread.run_sync(work) if self.threaded else _call(work)
+
+    def _limit_threads(self) -> None:
+        """One thread for a very small model on a CPU, as in the engine: several would mostly wait for each other."""
+        core = self.learner.policy.core
+        if core.device.type == "cpu" and core.num_parameters() < SINGLE_THREAD_BELOW:
+            torch.set_num_threads(1)
 
 
-def settled(model: str) -> str:
-    """A model's folder by its full name, so that a run can go on from elsewhere; of a run, its newest checkpoint."""
-    folder = Path(model)
-    return str((latest(folder) or folder).resolve()) if folder.is_dir() and model not in OURS else model
+async def _call(work: Callable[[], T]) -> T:
+    return work()
 
 
-def hold(model: str, update: UpdateConfig, sampler: SamplerConfig, *, seed: int, state: Path | None = None) -> Held:
-    """Load a model, make it ready to learn and to sample; with `state`, as that checkpoint left it."""
-    folder = model_folder(model)
-    source = state if state is not None and not update.lora_rank else folder
-    loaded = load_model(source, device=sampler.device, dtype=sampler.dtype)
+def open_backend(config: TrainConfig | WarmConfig) -> LocalBackend:
+    """Load the model of a run and make it ready to be sampled and trained."""
+    folder = model_folder(config.model)
+    sampler, update = config.sampler, config.update
+    model = load_model(folder, device=sampler.device, dtype=sampler.dtype)
     lora = Lora(rank=update.lora_rank, alpha=update.lora_alpha) if update.lora_rank else None
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        policy = prepare(loaded, packed=update.packed, checkpointing=update.gradient_checkpointing, lora=lora)
+        torch.manual_seed(config.seed)
+        policy = prepare(model, packed=update.packed, checkpointing=update.gradient_checkpointing, lora=lora)
     renderer = load_renderer(folder)
     engine = LocalEngine(
         policy.core,
@@ -75,48 +153,23 @@ def hold(model: str, update: UpdateConfig, sampler: SamplerConfig, *, seed: int,
         cache_tokens=sampler.cache_tokens,
         window=sampler.window,
     )
-    learner = make_learner(policy, update)
-    if state is not None:
-        with engine.updating(version=load_state(learner, state)):
-            pass
-    return Held(learner=learner, engine=engine, renderer=renderer, folder=folder)
+    return LocalBackend(
+        make_learner(policy, update),
+        engine,
+        renderer=renderer,
+        folder=folder,
+        micro_batch_tokens=update.micro_batch_tokens,
+        reference=_load_reference(folder, config) if config.loss.kl else None,
+        threaded=isinstance(config, TrainConfig) and config.overlap > 0,
+    )
 
 
-@contextmanager
-def few_threads(learner: Learner) -> Iterator[None]:
-    """One thread for a very small model on a CPU, as in the engine: several would mostly wait for each other."""
-    core, before = learner.policy.core, torch.get_num_threads()
-    if core.device.type == "cpu" and core.num_parameters() < SMALL:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _load_reference(folder: Path, config: TrainConfig | WarmConfig) -> Reference:
+    """Log-probs under the model as it was before the run, which the KL term pulls towards."""
+    model = load_model(folder, device=config.sampler.device, dtype=config.sampler.dtype)
+    policy = prepare(model, packed=config.update.packed)
 
+    def logprobs(rows: Sequence[Row], temperature: float) -> Tensor:
+        return row_logprobs(policy, rows, temperature=temperature).logprobs
 
-@contextmanager
-def kept(held: Held, run: RunDir, *, keep: int) -> Iterator[None]:
-    """When a step cannot be done, or somebody has had enough, what was learnt and logged before it is saved.
-
-    A step that was under way, or was done and not logged yet, is left to be done again from an older checkpoint.
-    """
-    try:
-        with few_threads(held.learner):
-            yield
-    except (KeyboardInterrupt, anyio.get_cancelled_exc_class(), ConfigError, EngineError, TrainError):
-        done = held.learner.done
-        if done and held.learner.whole and run.metrics()[-1:] and run.metrics()[-1]["step"] + 1 == done:
-            save(held.learner, run.path, step=done, tokenizer=held.folder, keep=keep)
-        raise
-
-
-def tracked(config: TrainConfig | WarmConfig, run: RunDir, tell: Tell) -> AbstractContextManager[Tell]:
-    """A `tell` that lets those know too whom the settings name."""
-    return tracking(open_trackers(config.track, run.path, asdict(config)), tell)
-
-
-def free_memory() -> None:
-    """Let go of a model that nobody holds any more, on the GPU too: the next one takes its share of what is free."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    return logprobs

@@ -1,18 +1,16 @@
-"""Checkpoints: a Hugging Face folder each, with what an exact continuation needs beside it.
+"""Checkpoints: Hugging Face folders, with the state for an exact continuation beside the model.
 
     checkpoints/step-000010/  config.json  model.safetensors  tokenizer.json ...  learner.safetensors
 
-A folder is written aside, brought onto the disk and renamed, so it is whole or not there. An older one goes only when
-the newer one is there.
+A folder is written under a temporary name, flushed and renamed, so it is complete or absent. An older one is deleted
+only when the newer one exists.
 """
 
 # pyright: standard
 
 from __future__ import annotations
 
-import os
 import shutil
-import uuid
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,59 +21,44 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ramet.errors import StoreError
-from ramet.train.local.learner import Learner, put_back, state_of
+from ramet.store.atomic import atomic_folder, temporary_name
+from ramet.store.checkpoints import STATE, checkpoint_path, latest, list_checkpoints
+from ramet.train.local.learner import Learner, state_dict
+from ramet.train.local.learner import load_state as restore
 from ramet.train.local.policy import Policy
 
-STATE = "learner.safetensors"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
 
 
 def save(learner: Learner, run: Path, *, step: int, tokenizer: Path, keep: int) -> Path:
-    """Write what the learner is after `step` steps, then drop all but the last `keep`.
+    """Write the checkpoint after `step` steps, then delete all but the newest `keep`.
 
-    `tokenizer` is a folder whose tokenizer files go with the model.
+    `tokenizer` is a folder whose tokenizer files are copied beside the model.
     """
-    folder = folder_at(run, step)
-    if folder.is_dir():  # a checkpoint of this step is a checkpoint of these weights
+    folder = checkpoint_path(run, step)
+    if folder.is_dir():  # the checkpoint of a step always has the same weights
         return folder
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        aside.mkdir(parents=True)
-        write_model(learner.policy, aside, tokenizer=tokenizer)
-        save_file(state_of(learner), aside / STATE, metadata={"step": str(step)})
-        _flush(aside)
-        aside.rename(folder)
-        _sync(folder.parent)
+        with atomic_folder(folder) as partial:
+            write_model(learner.policy, partial, tokenizer=tokenizer)
+            save_file(state_dict(learner), partial / STATE, metadata={"step": str(step)})
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
         before = latest(run)
         kept = "there is no older one" if before is None else f"the last one is {before}"
         raise StoreError(f"cannot save {folder}: {' '.join(str(error).split())}; {kept}") from None
-    _thin_out(folder.parent, keep)
+    _delete_old(run, keep)
     return folder
 
 
-def folder_at(run: Path, step: int) -> Path:
-    """Where the checkpoint after so many steps is, or would be."""
-    return run / "checkpoints" / f"step-{step:06d}"
-
-
-def latest(run: Path) -> Path | None:
-    """The newest checkpoint of a run; None when it has none yet."""
-    found = _folders(run / "checkpoints")
-    return found[-1] if found else None
-
-
 def load_state(learner: Learner, folder: Path) -> int:
-    """Make the learner what it was when `folder` was written; returns the number of steps it had done."""
+    """Restore the learner from a checkpoint; returns the number of steps it was written after."""
     try:
         with safe_open(folder / STATE, framework="pt") as opened:
             step = int((opened.metadata() or {})["step"])
         state = load_file(folder / STATE)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise StoreError(f"cannot read {folder / STATE}: {error}") from None
-    put_back(learner, state)
-    learner.done = step
+    restore(learner, state)
     return step
 
 
@@ -121,27 +104,9 @@ def _write_config(model: PreTrainedModel, folder: Path) -> None:
         model.generation_config.save_pretrained(folder)
 
 
-def _folders(parent: Path) -> list[Path]:
-    return sorted(folder for folder in parent.glob("step-*") if folder.is_dir())
-
-
-def _thin_out(parent: Path, keep: int) -> None:
-    """Old checkpoints are renamed before they are removed, so that half of one is never taken for a whole one."""
-    for old in _folders(parent)[:-keep]:
-        old.rename(old.with_name(f".{old.name}.{uuid.uuid4().hex[:8]}.tmp"))
-    for left in parent.glob(".*.tmp"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _flush(folder: Path) -> None:
-    for file in folder.iterdir():
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
-
-
-def _sync(folder: Path) -> None:
-    place = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(place)
-    finally:
-        os.close(place)
+def _delete_old(run: Path, keep: int) -> None:
+    """Rename old checkpoints before deleting them, so that half of one is never taken for a complete one."""
+    for old in list_checkpoints(run)[:-keep]:
+        old.rename(temporary_name(old))
+    for leftover in (run / "checkpoints").glob(".*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Log-probs of what rows sampled, under the policy as it is now."""
+"""Log-probs of the tokens that rows sampled, under the current policy."""
 
 # pyright: standard
 
@@ -26,13 +26,13 @@ class Scores:
     """One number per trained token: rows in the order given, tokens in the order sampled."""
 
     logprobs: Tensor
-    entropies: Tensor | None  # without gradient; None: not asked for
+    entropies: Tensor | None  # without gradient; None: not computed
     num_read: int  # tokens the model was run on, padding included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """What the model is run on, and where in it which token is predicted."""
+    """The inputs of the model, and the position at which each trained token is predicted."""
 
     inputs: dict[str, Tensor]
     plan: Plan | None
@@ -40,7 +40,7 @@ class _Reading:
     tokens: Sequence[int]
 
 
-def score(
+def row_logprobs(
     policy: Policy,
     rows: Sequence[Row],
     *,
@@ -48,7 +48,7 @@ def score(
     entropy: bool = False,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> Scores:
-    """Run the model once over `rows`, packed or padded as the policy says. `temperature` is the sampler's."""
+    """Run the model once over `rows`, packed or padded as the policy supports. `temperature` is the sampler's."""
     if not any(row.num_trained for row in rows):
         nothing = torch.zeros(0, device=policy.device)
         return Scores(logprobs=nothing, entropies=nothing if entropy else None, num_read=0)
@@ -81,7 +81,7 @@ def _packed(policy: Policy, rows: Sequence[Row]) -> _Reading:
 
 
 def _padded(policy: Policy, rows: Sequence[Row]) -> _Reading:
-    """One row below the other, filled up on the right: for models whose attention cannot be planned."""
+    """Rows as a batch, padded on the right: for models whose attention cannot be planned."""
     reads = [row.read for row in rows]
     width = max(map(len, reads))
     inputs = {
@@ -96,7 +96,7 @@ def _padded(policy: Policy, rows: Sequence[Row]) -> _Reading:
 
 
 def _arrange(reading: _Reading, device: torch.device) -> tuple[Tensor, Targets, Tensor]:
-    """Each predicting position once, its targets in order, and the way back to the order of rows."""
+    """Each predicting position once, its targets in order, and the permutation back to the order of rows."""
     counts = Counter(reading.positions)
     places = sorted(counts)
     slot_of = {place: slot for slot, place in enumerate(places)}
@@ -113,7 +113,7 @@ def _arrange(reading: _Reading, device: torch.device) -> tuple[Tensor, Targets, 
 
 
 def _states(policy: Policy, reading: _Reading, places: Tensor) -> Tensor:
-    """Hidden states where tokens are predicted; logits where the model has more to say about them."""
+    """Hidden states at the predicting positions; logits for models that do more than a linear head."""
     if policy.head is not None:
         return policy.decoder(**reading.inputs, use_cache=False).last_hidden_state.flatten(0, 1)[places]
     if reading.plan is None:

@@ -11,73 +11,58 @@ from itertools import compress
 import torch
 from torch import Tensor
 
-from ramet.train.local.forward import Scores, score
-from ramet.train.local.losses import Loss, Term, terms, token_loss, totals
+from ramet.train.local.forward import Scores, row_logprobs
+from ramet.train.local.losses import Term, terms, token_loss
 from ramet.train.local.packing import plan_batches
 from ramet.train.local.policy import Policy
+from ramet.train.loss import Loss, totals
+from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 
-Elsewhere = Callable[[Sequence[Row]], Tensor]  # log-probs of rows under other weights, in the order of `Scores`
+LogprobFn = Callable[[Sequence[Row]], Tensor]  # log-probs of rows under other weights, in the order of `Scores`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
-    """What one optimiser step saw. Means are over trained tokens; None: there was nothing to take it of."""
-
-    loss: float
-    num_rows: int
-    num_trained: int  # tokens that own a loss term
-    num_tokens: int  # tokens of the rows, as if nothing were shared
-    num_read: int  # tokens the model was run on
-    num_batches: int
-    clipped: float | None
-    gap: float | None  # mean |log-prob now - log-prob when sampled|, of rows this version sampled
-    gap_max: float | None
-    entropy: float | None  # mean over trained tokens of that of the whole distribution they were drawn from
-    kl: float | None
-
-
-def backward(
+def forward_backward(
     policy: Policy,
     rows: Sequence[Row],
     *,
     loss: Loss,
-    tokens: int,
+    micro_batch_tokens: int,
     temperature: float = 1.0,
     version: int | None = None,
     entropy: bool = False,
-    proximal: Elsewhere | None = None,
-    reference: Elsewhere | None = None,
+    proximal: LogprobFn | None = None,
+    reference: LogprobFn | None = None,
 ) -> Stats:
-    """Add the gradient of the whole step's loss to the policy's parameters, `tokens` packed tokens at a time.
+    """Add the gradient of the whole step's loss to the policy's parameters, one micro-batch at a time.
 
-    With `version`, the gap to the sampler is taken of rows that version sampled alone: older ones differ rightly.
+    With `version`, the gap between sampler and learner covers only rows sampled by that version: older ones differ.
     """
     counted = totals(rows)
-    batches = plan_batches(rows, tokens=tokens, packed=policy.packs)
-    seen = _Seen()
+    batches = plan_batches(rows, tokens=micro_batch_tokens, packed=policy.packs)
+    sums = _Sums()
     for batch in batches:
-        scores = score(policy, batch, temperature=temperature, entropy=entropy)
+        scores = row_logprobs(policy, batch, temperature=temperature, entropy=entropy)
         known = terms(batch, counted, loss, like=scores.logprobs)
         term = token_loss(
             scores.logprobs,
             known.behaviour,
             known.credit,
             loss,
-            proximal=_apart(proximal, batch),
-            reference=_apart(reference, batch) if loss.kl else None,
+            proximal=_without_gradient(proximal, batch),
+            reference=_without_gradient(reference, batch) if loss.kl else None,
         )
-        weighed = (term.loss * known.share).sum()
-        weighed.backward()
-        seen.add(weighed, scores, term, _gaps(scores.logprobs, known.behaviour, batch, version))
-    return seen.stats(rows, num_trained=counted.tokens, num_batches=len(batches))
+        weighted = (term.loss * known.share).sum()
+        weighted.backward()
+        sums.add(weighted, scores, term, _gaps(scores.logprobs, known.behaviour, batch, version))
+    return sums.stats(rows, num_trained=counted.tokens, num_batches=len(batches))
 
 
-def _apart(elsewhere: Elsewhere | None, batch: Sequence[Row]) -> Tensor | None:
-    if elsewhere is None:
+def _without_gradient(logprobs: LogprobFn | None, batch: Sequence[Row]) -> Tensor | None:
+    if logprobs is None:
         return None
     with torch.no_grad():
-        return elsewhere(batch).detach()
+        return logprobs(batch).detach()
 
 
 def _gaps(logprobs: Tensor, behaviour: Tensor | None, batch: Sequence[Row], version: int | None) -> Tensor | None:
@@ -92,8 +77,8 @@ def _gaps(logprobs: Tensor, behaviour: Tensor | None, batch: Sequence[Row], vers
 
 
 @dataclass(slots=True)
-class _Seen:
-    """Numbers of the micro-batches so far. They stay on the device until the step is over."""
+class _Sums:
+    """Numbers of the micro-batches so far, on the device until the step is over."""
 
     losses: list[Tensor] = field(default_factory=list)
     clipped: list[Tensor] = field(default_factory=list)
@@ -119,9 +104,9 @@ class _Seen:
             num_tokens=sum(len(row.read) for row in rows),
             num_read=self.num_read,
             num_batches=num_batches,
-            clipped=_mean(self.clipped),
-            gap=_mean(self.gaps),
-            gap_max=float(gaps.max()) if len(gaps) else None,
+            clip_fraction=_mean(self.clipped),
+            logprob_gap=_mean(self.gaps),
+            logprob_gap_max=float(gaps.max()) if len(gaps) else None,
             entropy=_mean(self.entropies),
             kl=_mean(self.kls),
         )

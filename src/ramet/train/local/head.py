@@ -1,7 +1,7 @@
-"""Log-probs of chosen tokens without ever holding all logits.
+"""Log-probs of chosen tokens without materialising all logits.
 
-A vocabulary is a hundred times wider than a hidden state, so logits are made a few positions at a time, forgotten, and
-made again for the gradient. What is kept is one number per position.
+A vocabulary is up to a hundred times wider than a hidden state, so logits are computed for a few positions at a time,
+dropped, and recomputed for the gradient. Only one number per position is kept.
 """
 
 # pyright: standard
@@ -28,7 +28,7 @@ class Targets:
     counts: tuple[int, ...]  # targets per slot
 
     def chunks(self, size: int) -> Iterator[tuple[slice, slice]]:
-        """Slots and targets that are worked on together."""
+        """Slots and targets of each chunk."""
         done = 0
         for first in range(0, len(self.counts), size):
             here = sum(self.counts[first : first + size])
@@ -45,7 +45,7 @@ def token_logprobs(
     entropy: bool = False,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-prob of every target and, if asked for, the entropy where it was chosen (without gradient)."""
+    """Log-prob of every target and, with `entropy`, that of its distribution (without gradient)."""
     weight, bias = head.weight, head.bias
     if torch.is_autocast_enabled(hidden.device.type):
         kind = torch.get_autocast_dtype(hidden.device.type)
@@ -57,7 +57,7 @@ def token_logprobs(
 
 
 def pick(logits: Tensor, targets: Targets, *, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
-    """The same from logits that are there already."""
+    """The same from existing logits."""
     scaled = logits.to(_exact(logits.dtype)) / temperature
     total = scaled.logsumexp(-1)
     logprobs = scaled[targets.slots, targets.tokens] - total[targets.slots]
@@ -65,7 +65,7 @@ def pick(logits: Tensor, targets: Targets, *, temperature: float, entropy: bool)
 
 
 def _exact(kind: torch.dtype) -> torch.dtype:
-    """Sums over a vocabulary are made in single precision at least."""
+    """Sums over a vocabulary use single precision at least."""
     return torch.promote_types(kind, torch.float32)
 
 

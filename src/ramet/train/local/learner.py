@@ -1,4 +1,4 @@
-"""What learns: a policy, its optimiser, and the state of both."""
+"""The learner: a policy, its optimiser, and the state of both."""
 
 # pyright: standard
 
@@ -21,20 +21,19 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(slots=True, kw_only=True)
 class Learner:
-    """A policy, what its weights are before rounding, and how far it has come.
+    """A policy, its weights before rounding, and its optimiser.
 
-    Steps of a low rate are smaller than what bfloat16 can tell apart, and so is the gradient of one micro-batch beside
-    the sum of many. So weights of less than single precision have a `master` each, which holds the sum, is updated and
-    then rounded. Others are their own masters.
+    Updates at a low learning rate are smaller than bfloat16 resolves, and so is the gradient of one micro-batch beside
+    the sum of many. So every weight of less than single precision has a float32 `master`, which accumulates gradients,
+    is updated and then rounded. Other weights are their own masters.
     """
 
     policy: Policy
     names: tuple[str, ...]  # of the trained parameters
     masters: tuple[Tensor, ...]
     adam: torch.optim.AdamW
-    clip: float
-    done: int = 0  # steps, those that taught nothing included
-    whole: bool = True  # False in the middle of a step: weights of now and of before
+    max_grad_norm: float
+    consistent: bool = True  # False in the middle of a step, when some weights are new and some old
 
 
 def make_learner(policy: Policy, config: UpdateConfig) -> Learner:
@@ -42,19 +41,24 @@ def make_learner(policy: Policy, config: UpdateConfig) -> Learner:
     masters = tuple(_master(one) for one in trained.values())
     for parameter, master in zip(trained.values(), masters, strict=True):
         if parameter is not master:
-            parameter.register_post_accumulate_grad_hook(partial(_hand_over, master=master))
+            parameter.register_post_accumulate_grad_hook(partial(_accumulate, master=master))
     adam = torch.optim.AdamW(
-        masters, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, foreach=None, fused=False
+        masters,
+        lr=config.learning_rate,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        foreach=None,
+        fused=False,
     )
-    return Learner(policy=policy, names=tuple(trained), masters=masters, adam=adam, clip=config.max_grad_norm)
+    return Learner(policy=policy, names=tuple(trained), masters=masters, adam=adam, max_grad_norm=config.max_grad_norm)
 
 
 def _master(parameter: Tensor) -> Tensor:
     return parameter if _exact(parameter) else parameter.detach().float().requires_grad_()
 
 
-def _hand_over(parameter: Tensor, *, master: Tensor) -> None:
-    """Add the gradient of a micro-batch to the sum in single precision."""
+def _accumulate(parameter: Tensor, *, master: Tensor) -> None:
+    """Add the gradient of a micro-batch to the float32 sum."""
     if parameter.grad is not None:
         fresh = parameter.grad.float()
         master.grad = fresh if master.grad is None else master.grad.add_(fresh)
@@ -65,28 +69,27 @@ def _exact(parameter: Tensor) -> bool:
     return parameter.dtype in (torch.float32, torch.float64)
 
 
-def shorten(learner: Learner) -> float:
-    """Cut the gradient to the longest allowed; returns how long it was. One that is not finite is refused."""
-    norm = float(clip_grad_norm_(learner.masters, learner.clip))
+def clip_gradients(learner: Learner) -> float:
+    """Clip the gradient norm; return the norm before clipping. A norm that is not finite is refused."""
+    norm = float(clip_grad_norm_(learner.masters, learner.max_grad_norm))
     if not torch.isfinite(torch.tensor(norm)):
-        forget(learner)
-        raise TrainError(f"the gradient's norm is {norm}: nothing was changed")
+        discard_gradients(learner)
+        raise TrainError(f"the gradient norm is {norm}. Nothing was changed")
     return norm
 
 
-def step(learner: Learner, *, rate: float) -> None:
-    """One step of AdamW with the gradient there is, which is forgotten afterwards."""
+def apply_gradients(learner: Learner, *, learning_rate: float) -> None:
+    """One step of AdamW, then discard the gradient."""
     for group in learner.adam.param_groups:
-        group["lr"] = rate
-    learner.whole = False
+        group["lr"] = learning_rate
+    learner.consistent = False
     learner.adam.step()
     _round(learner)
-    learner.done += 1
-    learner.whole = True
-    forget(learner)
+    learner.consistent = True
+    discard_gradients(learner)
 
 
-def forget(learner: Learner) -> None:
+def discard_gradients(learner: Learner) -> None:
     """Drop the gradient."""
     for parameter, master in zip(learner.policy.trained, learner.masters, strict=True):
         parameter.grad = master.grad = None
@@ -99,8 +102,8 @@ def _round(learner: Learner) -> None:
                 parameter.copy_(master)
 
 
-def state_of(learner: Learner) -> dict[str, Tensor]:
-    """Everything an exact continuation needs, by name: weights, both moments, and how many steps they have seen."""
+def state_dict(learner: Learner) -> dict[str, Tensor]:
+    """Everything an exact continuation needs: weights, both moments, and the number of steps of each."""
     state: dict[str, Tensor] = {}
     for name, master in zip(learner.names, learner.masters, strict=True):
         state[f"weight.{name}"] = master.detach().cpu().clone()
@@ -111,11 +114,11 @@ def state_of(learner: Learner) -> dict[str, Tensor]:
     return state
 
 
-def put_back(learner: Learner, state: Mapping[str, Tensor]) -> None:
-    """Make the learner what it was. Whoever samples from its weights has to be told."""
+def load_state(learner: Learner, state: Mapping[str, Tensor]) -> None:
+    """Restore a state. The engine that samples from these weights has to be notified."""
     missing = [name for name in learner.names if f"weight.{name}" not in state]
     if missing:
-        raise TrainError(f"this state is of another model: it holds no weights for {missing[0]}")
+        raise TrainError(f"this state belongs to another model: it has no weights for {missing[0]}")
     with torch.no_grad():
         for name, master in zip(learner.names, learner.masters, strict=True):
             master.copy_(state[f"weight.{name}"])

@@ -1,12 +1,12 @@
 """A trie over rows, laid out as one sequence, so that a shared prefix is computed once.
 
-Rows are sorted by what the model must read. Each then adds to the packed sequence only what differs from the row
-before it: that is the trie in depth-first order. A token's position is its depth, and a token is seen by exactly those
-that come after it and before the end of its branch. Clones share system prompt and tools, a group shares its task, so
-on our trees the packed sequence is a third to a fifth of the rows.
+Rows are sorted by what the model must read. Each then adds only the tokens that differ from the row before it: the
+trie in depth-first order. The position of a token is its depth, and it is visible to exactly the tokens between itself
+and the end of its branch. Clones share system prompt and tools, a group shares its task, so on typical trees the packed
+sequence is a third to a fifth of the rows.
 
-A prediction is made one position before its token. Rows that part after a prefix share that last position: it is one
-hidden state with several targets.
+A token is predicted one position before it. Rows that diverge after a prefix share that position: one hidden state with
+several targets.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from itertools import accumulate, chain, compress, pairwise
 from ramet.errors import ConfigError
 from ramet.train.rows import Row
 
-Span = tuple[int, int]  # packed positions, from and before
+Span = tuple[int, int]  # packed positions, end exclusive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """What one row adds to the packed sequence, and the spans it sees before itself, root first."""
+    """The tokens one row adds to the packed sequence, and the spans before them that they attend to, root first."""
 
     span: Span
     path: tuple[Span, ...]
@@ -35,14 +35,14 @@ class Packed:
 
     token_ids: tuple[int, ...]
     depths: tuple[int, ...]  # position ids
-    ends: tuple[int, ...]  # where each token's branch ends: it is seen from itself to there
+    ends: tuple[int, ...]  # where each token's branch ends: tokens up to there attend to it
     stretches: tuple[Stretch, ...]
-    positions: tuple[int, ...]  # per trained token, rows in the order given: where it is predicted
-    targets: tuple[int, ...]  # and which token it is
+    positions: tuple[int, ...]  # where each trained token is predicted, rows in the order given
+    targets: tuple[int, ...]  # the token predicted there
 
 
 def pack(rows: Sequence[Row]) -> Packed:
-    """Lay the rows out as a trie. Rows without a trained token need nothing and add nothing."""
+    """Lay the rows out as a trie. Rows without a trained token add nothing."""
     reads = [row.read for row in rows]
     layout = _Layout()
     paths: list[list[Span]] = [[] for _ in rows]
@@ -62,17 +62,17 @@ def pack(rows: Sequence[Row]) -> Packed:
 
 @dataclass(slots=True)
 class _Layout:
-    """The packed sequence as far as it has been laid out; what is added comes in ascending order."""
+    """The packed sequence built so far; sequences are added in ascending order."""
 
     token_ids: list[int] = field(default_factory=list[int])
     depths: list[int] = field(default_factory=list[int])
     ends: list[int] = field(default_factory=list[int])
     stretches: list[Stretch] = field(default_factory=list[Stretch])
-    path: list[Span] = field(default_factory=list[Span])  # where the tokens of the last sequence are
+    path: list[Span] = field(default_factory=list[Span])  # positions of the last sequence
     last: tuple[int, ...] = ()
 
     def add(self, read: tuple[int, ...]) -> list[Span]:
-        """Append what the last sequence does not have; returns where all its tokens are."""
+        """Append the tokens that the last sequence does not share; returns the positions of all of them."""
         shared = common(self.last, read)
         kept, closed = _split(self.path, shared)
         self.close(closed)
@@ -87,7 +87,7 @@ class _Layout:
         return kept
 
     def close(self, spans: Sequence[Span]) -> None:
-        """No later token belongs to these branches."""
+        """Close these branches: no later token belongs to them."""
         for first, last in spans:
             self.ends[first:last] = [len(self.token_ids)] * (last - first)
 
@@ -133,8 +133,8 @@ def _targets(rows: Sequence[Row], paths: Sequence[Sequence[Span]]) -> tuple[tupl
 def plan_batches(rows: Sequence[Row], *, tokens: int, packed: bool = True) -> list[tuple[Row, ...]]:
     """Micro-batches of at most `tokens` packed tokens, or of `tokens` with padding where rows are not packed.
 
-    Rows that share a prefix stay together. The order in which rows come does not matter, and rows without a trained
-    token are left out: no denominator counts them.
+    Rows that share a prefix stay together. The order of rows does not matter. Rows without a trained token are left
+    out; no denominator counts them.
     """
     work = [(row.read, row) for row in rows if row.num_trained]
     longest = max((len(read) for read, _ in work), default=0)
@@ -152,7 +152,7 @@ def _order(read: tuple[int, ...], row: Row, *, packed: bool) -> tuple[object, ..
 
 
 def _cut_packed(reads: Sequence[tuple[int, ...]], tokens: int) -> list[int]:
-    """Sizes of batches. A full one ends where the next has least to read again, but at least half full."""
+    """Sizes of batches. A batch ends where the next one has the least to recompute, but at least half full."""
     again = [common(before, read) for before, read in pairwise(reads)]
     sizes: list[int] = []
     start = 0

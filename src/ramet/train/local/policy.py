@@ -1,4 +1,4 @@
-"""A model made ready to learn: how it attends, what is trained, what is kept in memory."""
+"""Prepare a model for training: attention, adapters, activation memory."""
 
 # pyright: standard
 
@@ -22,7 +22,7 @@ from ramet.models import attention
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
-    """Train small matrices beside the model's own, which stay as they are."""
+    """LoRA: train low-rank matrices beside frozen weights."""
 
     rank: int = 16
     alpha: float = 32.0
@@ -31,13 +31,13 @@ class Lora:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What `prepare` returns and the learner runs.
+    """A model prepared for training.
 
     `head` is None when logits are more than a linear map of the decoder's output (scaled, capped, adapted): then the
     whole model is called and its logits are kept.
     """
 
-    model: nn.Module  # with its adapters, if it has any: what is saved
+    model: nn.Module  # with its adapters, if it has any
     core: PreTrainedModel
     decoder: nn.Module
     head: nn.Linear | None
@@ -55,10 +55,10 @@ class Policy:
 def prepare(
     model: PreTrainedModel, *, packed: bool | None = None, checkpointing: bool = False, lora: Lora | None = None
 ) -> Policy:
-    """Make `model` ready to learn, in place.
+    """Prepare `model` for training, in place.
 
-    `packed` None packs where the model allows it, True insists, False pads. Dropout is off: the log-probs of the
-    learner have to be those of the sampler. `checkpointing` keeps a layer's input instead of everything in it.
+    `packed`: None packs if the model supports it, True requires it, False pads. Dropout is off, because the learner
+    must compute the log-probs of the sampler. `checkpointing` keeps only the input of each layer.
     """
     core: PreTrainedModel = model
     whole: nn.Module = _adapted(model, lora) if lora else model
@@ -83,9 +83,7 @@ def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:
 
 
 def _checkpoint_layers(model: PreTrainedModel) -> None:
-    """Compute every layer again in the backward pass. Whether the model is said to train or not plays no part: it is
-    not, so that dropout is off, and the engine that samples from it says so too.
-    """
+    """Recompute every layer in the backward pass, also in eval mode: the model stays there, so that dropout is off."""
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ConfigError(f"{type(model).__name__} has no layers that can be checkpointed")
@@ -100,13 +98,13 @@ def _recomputed(forward: Callable[..., Any], *inputs: Any, **options: Any) -> An
 
 
 def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """For now, and for the second time: gradients on CUDA are computed in a thread that has no plan of its own."""
+    """Contexts of both forward passes: CUDA runs the second in a thread that has no attention plan."""
     plan = attention.current()
     return nullcontext(), nullcontext() if plan is None else attention.using(plan)
 
 
 def _plain_head(model: PreTrainedModel, decoder: nn.Module) -> nn.Linear | None:
-    """The layer that makes logits of the decoder's output, if nothing else happens to them: tried, not guessed."""
+    """The linear head, if logits are exactly its output; found out by trying."""
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear:
         return None

@@ -1,8 +1,8 @@
-"""Attention over a packed trie: every token sees its own branch from the root down, and nothing else.
+"""Attention over a packed trie: every token attends to its own branch from the root down, and to nothing else.
 
-Two plans for the same answer. `SegmentAttention` runs everywhere: one call per stretch, its queries against the keys of
-its path, so that work grows with what is seen and not with the square of the packed length. `BlockAttention` is one
-FlexAttention kernel for CUDA.
+Two plans with the same result. `SegmentAttention` runs everywhere: one call per stretch of tokens, its queries against
+the keys of its path, so that work grows with the visible keys and not with the square of the packed length.
+`BlockAttention` is one FlexAttention kernel for CUDA.
 """
 
 # pyright: standard
@@ -27,22 +27,22 @@ BLOCK = 128  # FlexAttention works in blocks of this many tokens; sequences are 
 
 
 def plan_for(packed: Packed, model_dtype: torch.dtype, device: torch.device) -> Plan:
-    """The faster plan there is. FlexAttention has no kernel for doubles."""
+    """The fastest plan available. FlexAttention has no kernel for doubles."""
     if device.type == "cuda" and model_dtype != torch.float64:
         return BlockAttention(packed, device)
     return SegmentAttention(packed, device)
 
 
 def padded_length(packed: Packed, plan: Plan) -> int:
-    """How long the sequence must be that `plan` reads."""
+    """The length that the packed sequence must be padded to for `plan`."""
     return len(plan.ends) if isinstance(plan, BlockAttention) else len(packed.token_ids)
 
 
 class SegmentAttention:
     """One call per stretch.
 
-    Keys are cut at every point where rows part, once; a path is then a list of whole segments, and the gradient of the
-    cut is a single concatenation.
+    Keys are split once, at every point where rows diverge; a path is then a list of whole segments, and the gradient
+    of the split is a single concatenation.
     """
 
     def __init__(self, packed: Packed, device: torch.device) -> None:
@@ -63,7 +63,7 @@ class SegmentAttention:
         for query, path, mask in zip(q.split(self.stretches, dim=-2), self.paths, self.masks, strict=True):
             key = torch.cat([key_segments[segment] for segment in path], dim=-2)
             value = torch.cat([value_segments[segment] for segment in path], dim=-2)
-            causal = mask is None and query.shape[-2] > 1  # square, or a single token that sees everything
+            causal = mask is None and query.shape[-2] > 1  # square, or a single token that attends to everything
             seen.append(
                 F.scaled_dot_product_attention(
                     query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=True
@@ -77,7 +77,7 @@ def _segments(cuts: list[int], spans: tuple[Span, ...]) -> list[int]:
 
 
 def _lower_right(num_queries: int, num_keys: int, device: torch.device) -> Tensor | None:
-    """Causal, with the last query beside the last key. None where SDPA needs no mask for that."""
+    """A causal mask aligned to the last query and the last key; None where SDPA needs none."""
     if num_queries in (1, num_keys):
         return None
     seen = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
@@ -91,9 +91,9 @@ def _by_head(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Ten
 
 
 class BlockAttention:
-    """One FlexAttention call: in depth-first order `key` is seen by `query` when key <= query < ends[key].
+    """One FlexAttention call: in depth-first order `query` attends to `key` when key <= query < ends[key].
 
-    Padding sees itself alone.
+    Padding attends to itself only.
     """
 
     def __init__(self, packed: Packed, device: torch.device, kernel: Callable[..., Any] | None = None) -> None:
@@ -118,7 +118,7 @@ def _compiled() -> Callable[..., Any]:
 
 
 def _block_mask(ends: Tensor, ends_there: Tensor) -> BlockMask:
-    """Which blocks are seen, from `ends` alone: the square of the length is never written down."""
+    """The visible blocks, computed from `ends` alone without a mask of quadratic size."""
     blocks = ends.view(-1, BLOCK)
     first = torch.arange(len(blocks)) * BLOCK
     earlier = first[None, :] < first[:, None]  # [query block, key block]
@@ -138,7 +138,7 @@ def _block_mask(ends: Tensor, ends_there: Tensor) -> BlockMask:
 
 
 def _ragged(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """How many key blocks each query block touches, and which, those first."""
+    """How many key blocks each query block attends to, and their indices first."""
     counts = blocks.sum(1, dtype=torch.int32)
     which = blocks.to(torch.int8).argsort(dim=1, descending=True, stable=True).to(torch.int32)
     return counts[None, None].to(device), which[None, None].to(device)

@@ -1,4 +1,4 @@
-"""A page taken apart again, as a browser would."""
+"""Parse a page as a browser would."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Table:
 
 
 class Page(HTMLParser):
-    """Ids, links, tables and text of a page. Elements that are not closed where they should be fail at once."""
+    """Ids, links, tables and text of a page. Badly nested elements fail an assertion."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.ids: list[str] = []
         self.links: list[str] = []
-        self.loads: list[str] = []  # what a browser would fetch by itself
+        self.loads: list[str] = []  # what a browser would fetch
         self.handlers: list[str] = []
         self.tables: list[Table] = []
         self.codes: list[str] = []
@@ -81,13 +81,13 @@ class Page(HTMLParser):
             self.items[-1] += data
 
     def table(self, caption: str) -> Table:
-        """The one table whose caption begins so."""
+        """The only table whose caption starts with this."""
         found = [table for table in self.tables if table.caption.startswith(caption)]
         assert len(found) == 1, [table.caption for table in self.tables]
         return found[0]
 
     def row(self, caption: str, *names: str) -> list[str]:
-        """The row of a table that begins with these names."""
+        """The only row of a table that starts with these names."""
         found = [row for row in self.table(caption).rows if row[: len(names)] == list(names)]
         assert len(found) == 1, self.table(caption).rows
         return found[0]

@@ -1,6 +1,6 @@
-"""How well a node kept to the way it was asked to write, in numbers: SELFCEST's rule charges for it.
+"""How closely a node followed its dialect, in numbers: SELFCEST charges for calls and repairs.
 
-The one place in credit that looks at words.
+This is the only module of credit that reads text.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ MARK = "answer:"
 
 
 def num_calls(tree: Tree, node: Node) -> int:
-    """How often it called for clones: its `delegate` calls, or in another dialect the turns that asked for some."""
+    """The number of requests for clones: `delegate` calls in `tools`, turns with a request in other dialects."""
     if tree.dialect == "tools":
         return sum(len(DELEGATE.findall(piece.text)) for piece in node.pieces if piece.sampled)
     return sum(bool(turn.children or turn.refusals) for turn in node.turns)
 
 
 def num_repairs(node: Node) -> int:
-    """How many of its calls had to be mended before they could run."""
+    """The number of calls that were repaired before they could run."""
     return sum(turn.repairs for turn in node.turns)
 
 
 def marks_answer(tree: Tree, node: Node) -> bool:
-    """Did it say where its answer is? Tools: with `Answer:`, anywhere. Elsewhere: by ending with one by itself."""
+    """Whether the node marked its answer: `Answer:` anywhere in `tools`, ending with an answer in other dialects."""
     if tree.dialect == "tools":
         return any(MARK in piece.text.lower() for piece in node.pieces if piece.sampled)
     return node.stop is Stop.ANSWERED

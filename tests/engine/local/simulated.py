@@ -1,6 +1,6 @@
-"""A device made of paper: pages hold token ids, and the next token is a number computed from the text read back.
+"""A simulated device: pages hold token ids, and the next token is a hash of the text read from them.
 
-A wrong page, a stale copy or a page given away too early changes what is read, and so every token after it.
+A wrong page, an outdated copy or a page freed too early changes the text, and so every token after it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def next_token(text: Sequence[int], seed: int) -> int:
     return zlib.crc32(repr((list(text), seed)).encode()) % VOCABULARY
 
 
-def alone(prompt: Sequence[int], *, max_tokens: int, seed: int) -> list[int]:
-    """What a request says when nobody else is there."""
+def sampled_alone(prompt: Sequence[int], *, max_tokens: int, seed: int) -> list[int]:
+    """The tokens of a request that runs alone."""
     text = list(prompt)
     while len(text) - len(prompt) < max_tokens:
         text.append(next_token(text, seed))
@@ -31,8 +31,8 @@ def alone(prompt: Sequence[int], *, max_tokens: int, seed: int) -> list[int]:
     return text[len(prompt) :]
 
 
-class PaperEngine:
-    """A scheduler and a paper device, stepped by hand. `lag`: results come in after the next step has been planned."""
+class SimulatedEngine:
+    """A scheduler and a simulated device, stepped by hand. `lag` 1: results arrive after the next step is planned."""
 
     def __init__(self, *, pages: int, size: int, max_batch: int, chunk: int, lag: int = 0) -> None:
         self.scheduler = Scheduler(
@@ -40,14 +40,14 @@ class PaperEngine:
             max_batch=max_batch,
             chunk=chunk,
             decode=lambda ids: "".join(map(str, ids)),
-            settle_all=self.settle,
+            collect_results=self.settle,
         )
         self.size = size
         self.lag = lag
         self.memory: dict[int, list[int]] = {number: [-1] * size for number in range(pages)}
         self.last: dict[int, int] = {}
         self.ended: list[Request] = []
-        self.flying: tuple[Step, list[int]] | None = None
+        self.in_flight: tuple[Step, list[int]] | None = None
 
     def submit(self, prompt: Sequence[int], *, max_tokens: int, seed: int = 0, node_id: str = "") -> Request:
         request = Request(
@@ -64,30 +64,30 @@ class PaperEngine:
         tokens = self.compute(step)
         self.settle()
         if step:
-            self.flying = (step, tokens)
+            self.in_flight = (step, tokens)
         if not self.lag:
             self.settle()
         return step
 
     def settle(self) -> None:
-        if self.flying is not None:
-            (step, tokens), self.flying = self.flying, None
-            self.scheduler.settle(step, tokens, [float(-token) for token in tokens])
+        if self.in_flight is not None:
+            (step, tokens), self.in_flight = self.in_flight, None
+            self.scheduler.record(step, tokens, [float(-token) for token in tokens])
 
     def run(self, most: int = 20_000) -> None:
-        """Until nothing is left to do."""
+        """Step until all requests have ended."""
         for _ in range(most):
-            if self.scheduler.idle and self.flying is None:
+            if self.scheduler.idle and self.in_flight is None:
                 return
             self.step()
-        raise AssertionError("the scheduler does not come to an end")
+        raise AssertionError("the scheduler does not finish")
 
     def compute(self, step: Step) -> list[int]:
         copied = [list(self.memory[source]) for source, _ in step.copies]
         for (_, to), content in zip(step.copies, copied, strict=True):
             self.memory[to] = content
         for request in step.decodes:
-            assert request.pages[(request.planned - 1) // self.size].users == 1, "a page that others read is written to"
+            assert request.pages[(request.planned - 1) // self.size].users == 1, "a shared page is overwritten"
             self._write(request, request.planned - 1, self.last[request.slot])
         for chunk in step.chunks:
             for at in range(chunk.start, chunk.end):
@@ -105,13 +105,13 @@ class PaperEngine:
         self.memory[request.pages[at // self.size].number][at % self.size] = token
 
 
-def check_books(engine: PaperEngine) -> None:
-    """Every page is free, or in the tree, or held by somebody, and the counts say so."""
+def check_pages(engine: SimulatedEngine) -> None:
+    """Check that every page is free, in the tree or in use, and that the reference counts are right."""
     cache = engine.scheduler.cache
-    held: dict[int, int] = {}
+    in_use: dict[int, int] = {}
     for request in engine.scheduler.running:
         for page in request.pages:
-            held[page.number] = held.get(page.number, 0) + 1
+            in_use[page.number] = in_use.get(page.number, 0) + 1
     linked: dict[int, int] = {}
     for root in cache._roots.values():
         stack = list(root.children)
@@ -119,7 +119,7 @@ def check_books(engine: PaperEngine) -> None:
             page = stack.pop()
             assert page.number not in linked, "a page is in the tree twice"
             linked[page.number] = page.users
-            assert page.users == held.get(page.number, 0), "a reference count is wrong"
+            assert page.users == in_use.get(page.number, 0), "a reference count is wrong"
             assert page.parent is not None
             assert 0 < len(page.ids) <= cache.size
             assert page in page.parent.children
@@ -129,12 +129,12 @@ def check_books(engine: PaperEngine) -> None:
     assert cache.idle == sum(users == 0 for users in linked.values())
     free = cache._free
     assert len(set(free)) == len(free)
-    assert not set(free) & (set(linked) | set(held))
-    assert set(free) | set(linked) | set(held) == set(range(cache.total)), "a page is lost"
+    assert not set(free) & (set(linked) | set(in_use))
+    assert set(free) | set(linked) | set(in_use) == set(range(cache.total)), "a page is lost"
 
 
 def random_text(rng: random.Random, pieces: list[list[int]]) -> list[int]:
-    """Texts that begin alike: a few pieces of a small stock, then something of their own."""
+    """Texts with common prefixes: a few of the given pieces, then random tokens."""
     text: list[int] = []
     for _ in range(rng.randrange(4)):
         text += rng.choice(pieces)

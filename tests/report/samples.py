@@ -1,4 +1,4 @@
-"""Run directories written by hand: small enough that every number on a page can be worked out."""
+"""Run directories made by hand, small enough to work out every number on a page."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ PLAIN: dict[str, Any] = {
 
 
 def record(method: str, budget: int | None, number: int, score: float, **more: Any) -> Record:
-    """One item, plain unless said otherwise; its tree is named after its place."""
+    """One item with default values; its tree is named after its place."""
     trees = (f"{method.replace('@', '-').replace('/', '-')}-{budget}-{number:03d}",)
     own = {"method": method, "budget": budget, "task": f"sums:eval/{number}", "score": score, "trees": trees}
     return Record(**(PLAIN | own | more))
 
 
 def records(method: str, budget: int | None, scores: str, **more: Any) -> list[Record]:
-    """One item a sign: 1 is right, 0 is wrong."""
+    """One item per character: 1 is right, 0 is wrong."""
     return [record(method, budget, number, float(sign), **more) for number, sign in enumerate(scores)]
 
 
 def tree(
     name: str, *, question: str = "2 + 2", answer: str = "4", score: float = 1.0, split: bool = False
 ) -> ramet.Tree:
-    """A root, and with `split` two clones that ran side by side: 10 + 5 tokens of its own, 20 and 30 of theirs."""
+    """A root with 10 + 5 tokens, and with `split` two parallel clones with 20 and 30 tokens."""
     turns = [Turn(tokens=10, finish="stop", started_s=0.0, sampled_s=1.0, children=[1, 2] if split else [])]
     turns.append(Turn(tokens=5, finish="stop", started_s=4.0, sampled_s=4.5))
     nodes = [_node(0, None, question, 15, 45 if split else 15, 0.0, 4.5, turns=turns, answer=answer, score=score)]
@@ -92,10 +92,10 @@ def run_dir(
     metrics: Sequence[dict[str, Any]] = (),
     **meta: Any,
 ) -> Path:
-    """A run directory with these things in it, made at a date that stays the same."""
+    """A run directory with this content and a fixed date."""
     run = RunDir.create(parent, name, kind=kind)
-    found = json.loads((run.path / "meta.json").read_text()) | {"created": "2026-01-02T03:04:05+00:00"} | meta
-    (run.path / "meta.json").write_text(json.dumps(found))
+    facts = json.loads((run.path / "meta.json").read_text()) | {"created": "2026-01-02T03:04:05+00:00"} | meta
+    (run.path / "meta.json").write_text(json.dumps(facts))
     if records:
         write_records(run.path / FILE, records)
     if trees:
@@ -106,7 +106,7 @@ def run_dir(
 
 
 def step(number: int, **more: Any) -> dict[str, Any]:
-    """One line of a training run's metrics."""
+    """One line of the metrics of a training run."""
     plain = {
         "step": number,
         "success": 0.5,

@@ -1,0 +1,32 @@
+"""How a tree is run: one record, passed on unchanged from commands and loops down to `TreeRun`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ramet.budget import Budget
+from ramet.errors import ConfigError
+from ramet.interfaces import Dialect, Engine, NodeJudge, World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeOptions:
+    """The engine, the limits and the sampling of one tree. Use `dataclasses.replace` for another seed or budget.
+
+    Example:
+        TreeOptions(engine=engine, budget=Budget(tokens=4000), dialect="python", seed=7)
+    """
+
+    engine: Engine
+    budget: Budget | None = None  # None: the taskset's, or the default budget
+    dialect: Dialect | str = "tools"
+    world: World | None = None  # None: the taskset's, or the task's texts without functions
+    temperature: float = 1.0
+    seed: int | None = None  # None: the engine draws its own
+    show_budget: bool = False  # whether messages say what the node may still spend
+    judge: NodeJudge | None = None  # grades nodes that the taskset cannot grade
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise ConfigError(f"temperature is a number from 0 up; got {self.temperature!r}")

@@ -1,0 +1,115 @@
+"""What a node reads before each turn: results, what it may still spend, and the call to answer.
+
+Every ordinary step leaves room for the node's answer. Results that do not fit are shortened, all to the same length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ramet.agent.wording import cut
+from ramet.interfaces import Result
+from ramet.types import Piece, Stop
+
+if TYPE_CHECKING:
+    from ramet.agent.node import NodeRun
+
+SHORTEST_RESULT = 64  # bytes; results are not cut below this to make room for another ordinary turn
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """A turn about to be taken: the message that opens it, and how many tokens may be sampled."""
+
+    message: str
+    piece: Piece | None  # the message as rendered; None when there is nothing to say
+    size: int  # of the window, message included
+    closing: Stop | None  # the limit that makes this the last turn
+    cap: int = 0
+    only: bool = False  # the budget allows one turn in all
+
+
+class Steps:
+    """Plans the turns of one node. `results` go into the next message."""
+
+    def __init__(self, node_run: NodeRun) -> None:
+        self.node_run = node_run
+        self.results: list[Result] = []
+
+    def next(self) -> Step | Stop:
+        """The next ordinary turn, or the limit that leaves room for the answer only."""
+        limits, transcript = self.node_run.limits, self.node_run.transcript
+        turns, allowed = len(self.node_run.node.turns), self.node_run.tree_run.budget.turns
+        if allowed == 1 and not turns:
+            return self._only()
+        if turns >= allowed - 1:
+            return Stop.TURNS
+        step = self._step(None)
+        cap, why = limits.cap(step.size, closing=False)
+        if cap < limits.reserve and why is Stop.WINDOW and self.results:
+            # Shorter results may leave room for an ordinary turn.
+            room = limits.room(transcript.size, closing=False)
+            step = self._fitting(room, closing=None, floor=SHORTEST_RESULT) or step
+            cap, why = limits.cap(step.size, closing=False)
+        step.cap = cap
+        return step if cap >= limits.reserve else why
+
+    def last(self, why: Stop) -> Step:
+        """The closing turn. Results are shortened or dropped as far as the answer needs room."""
+        limits, node = self.node_run.limits, self.node_run.node
+        room = limits.room(self.node_run.transcript.size, closing=True)
+        step = self._fitting(room, closing=why, floor=0)
+        if step is None:
+            self.results = [Result("note", f"{len(self.results)} results do not fit here")]
+            step = self._fitting(room, closing=why, floor=0)
+        if step is None:
+            self.results = []
+            step = self._step(why)
+        step.cap, _ = limits.cap(step.size, closing=True)
+        if len(node.turns) >= self.node_run.tree_run.budget.turns:
+            step.cap = 0
+        return step
+
+    def _only(self) -> Step:
+        """The turn of a node that has one in all: its text is the answer, without a call to answer."""
+        step = self._step(None)
+        step.only = True
+        step.cap, _ = self.node_run.limits.cap(step.size, closing=True)
+        return step
+
+    def _step(self, closing: Stop | None) -> Step:
+        """One message with the results, what is left to spend, and the call to answer."""
+        tree_run, transcript = self.node_run.tree_run, self.node_run.transcript
+        parts = [tree_run.dialect.results(self.results)] if self.results else []
+        if tree_run.options.show_budget and (parts or closing):
+            parts.append(tree_run.remaining(self.node_run))
+        if closing is not None:
+            parts.append(tree_run.dialect.closing(closing))
+        if not parts:
+            return Step(message="", piece=None, size=transcript.size, closing=closing)
+        message = "\n\n".join(parts)
+        piece = transcript.render(message)
+        size = transcript.size + transcript.renderer.size(piece)
+        return Step(message=message, piece=piece, size=size, closing=closing)
+
+    def _fitting(self, room: int, *, closing: Stop | None, floor: int) -> Step | None:
+        """The step with all results cut to the largest common length that fits; None when `floor` does not fit."""
+        whole, most = self.results, self.node_run.transcript.size + room
+
+        def shortened(limit: int) -> Step:
+            self.results = [Result(result.label, cut(result.text, limit)) for result in whole]
+            return self._step(closing)
+
+        step = self._step(closing)
+        if step.size <= most:
+            return step
+        low, high = floor, max((len(result.text.encode()) for result in whole), default=0)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if shortened(middle).size <= most else (low, middle - 1)
+        step = shortened(low)
+        if step.size <= most:
+            return step
+        self.results = whole
+        return None

@@ -1,0 +1,122 @@
+"""`ramet bench runtime`, `ramet bench learner` and `ramet bench engine`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ramet.cli.options import Json
+
+app = typer.Typer(help="Measure speed, next to other frameworks in the same run.", no_args_is_help=True)
+
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; by default a GPU if there is one.")]
+
+
+@app.command("runtime")
+def runtime(
+    fanout: Annotated[int, typer.Option(min=1, max=64, help="Children per node.")] = 4,
+    depth: Annotated[int, typer.Option(min=1, max=12, help="Levels below the root.")] = 4,
+    open_nodes: Annotated[int, typer.Option(min=0, help="Also keep this many nodes open at once.")] = 5000,
+    repeat: Annotated[int, typer.Option(min=1, help="Repetitions per framework; the best counts.")] = 5,
+    python: Annotated[
+        Path | None,
+        typer.Option(help="Python of an environment that has the other frameworks (rlms, openai-agents, ...)."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Overhead per node of running a tree, next to rlms, openai-agents, langgraph and smolagents where installed."""
+    from ramet.bench.runtime import bench
+
+    bench(fanout=fanout, depth=depth, open_nodes=open_nodes, repeat=repeat, python=python, as_json=json)
+
+
+@app.command("learner")
+def learner(
+    prompts: Annotated[str, typer.Option(help="Lengths of the shared prompts, in tokens.")] = "512,1024,4096",
+    answer: Annotated[int, typer.Option(min=2, help="Longest answer, in tokens.")] = 256,
+    group: Annotated[int, typer.Option(min=1, help="Rows that share a prompt.")] = 8,
+    tokens: Annotated[int | None, typer.Option(min=64, help="Tokens per micro-batch; GPU: 32768, CPU: 4608.")] = None,
+    modes: Annotated[str | None, typer.Option(help="Any of plain,padded,packed,recomputed; all by default.")] = None,
+    shape: Annotated[str | None, typer.Option(help="Model size: 135m (default on a GPU) or 5m.")] = None,
+    device: Device = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Steps per mode; the best counts. GPU: 3, CPU: 1.")] = None,
+    json: Json = False,
+) -> None:
+    """Tokens/s and memory of a training step: groups packed by their shared prompt, against padded ones."""
+    from ramet.models.packages import check_packages
+
+    check_packages()
+    from ramet.bench.learner import bench, parse_numbers
+
+    bench(
+        prompts=parse_numbers(prompts),
+        answer=answer,
+        group=group,
+        tokens=tokens,
+        modes=None if modes is None else modes.split(","),
+        shape=shape,
+        device=device,
+        repeat=repeat,
+        as_json=json,
+    )
+
+
+@app.command("engine")
+def engine(
+    model: Annotated[
+        str, typer.Option(help="smollm2, a Hugging Face folder, random-135m or random-tiny.")
+    ] = "random-135m",
+    device: Device = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    engines: Annotated[
+        str | None, typer.Option(help="Any of ramet,generate,continuous,vllm; all installed ones by default.")
+    ] = None,
+    workloads: Annotated[str, typer.Option(help="flat, tree, or both.")] = "flat,tree",
+    logprobs: Annotated[str, typer.Option(help="with, without, or both.")] = "both",
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Sequences in the flat workload and in a padded batch.")
+    ] = None,
+    prompt: Annotated[int | None, typer.Option(min=1, help="Prompt tokens per flat sequence.")] = None,
+    new: Annotated[int | None, typer.Option(min=1, help="Generated tokens per flat sequence.")] = None,
+    trees: Annotated[int | None, typer.Option(min=1, help="Trees in the tree workload.")] = None,
+    system: Annotated[int | None, typer.Option(min=1, help="Tokens that all prompts of a tree share.")] = None,
+    longest: Annotated[int | None, typer.Option(min=16, help="Tokens of the longest answer in a tree.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Use the trees of this run directory instead.")] = None,
+    cache_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Size of each cache, in tokens; large enough for all calls by default.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per engine; its own default.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Passes per engine; the best counts.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of prompts and tree shapes.")] = 0,
+    alternate: Annotated[bool, typer.Option(help="Keep all engines loaded and alternate between them.")] = True,
+    limit_s: Annotated[float, typer.Option(min=1, help="Time limit of one pass, and of loading, in seconds.")] = 600.0,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write all numbers as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Tokens/s of this engine, transformers' generate and continuous batching, and vLLM where installed.
+
+    Default sizes are small on a CPU and larger on a GPU. Engines that did unequal work are not compared.
+    """
+    from ramet.bench.engine import Options, bench
+
+    sizes = {"batch": batch, "prompt": prompt, "new": new, "trees": trees, "system": system, "longest": longest}
+    options = Options(
+        model=model,
+        device=device,
+        dtype=dtype,
+        engines=tuple(engines.split(",")) if engines is not None else None,
+        workloads=tuple(workloads.split(",")),
+        logprobs=logprobs,
+        sizes={name: size for name, size in (sizes | {"repeat": repeat}).items() if size is not None},
+        run=run,
+        cache_tokens=cache_tokens,
+        threads=threads,
+        seed=seed,
+        alternate=alternate,
+        limit_s=limit_s,
+    )
+    if not bench(options, json_to=json):
+        raise typer.Exit(1)

@@ -1,0 +1,34 @@
+"""`ramet demo` and `ramet tour`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ramet.cli.options import Runs, Settings
+
+
+def demo(
+    settings: Settings = None,
+    runs: Runs = Path("runs"),
+    num_tasks: Annotated[int, typer.Option("-n", help="Tasks per evaluation.", min=20)] = 200,
+) -> None:
+    """Train a very small model from scratch to delegate, and evaluate it: about ten minutes on two CPU cores.
+
+    Run the same command again to resume. Settings override those of the recipe nano.
+    """
+    from ramet.demo.demo import demo as run_demo
+
+    run_demo(runs, words=settings or [], num_tasks=num_tasks)
+
+
+def tour(
+    runs: Runs = Path("runs"),
+    pace: Annotated[float, typer.Option(help="Real seconds per scripted second; 0 does not wait.")] = 1.0,
+) -> None:
+    """Run a scripted tree, without a model: delegation, parallel clones, a refused grant, a partial answer."""
+    from ramet.demo.tour import tour as run_tour
+
+    run_tour(runs, pace=pace)

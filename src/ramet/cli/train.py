@@ -1,0 +1,95 @@
+"""`ramet train` and `ramet warmstart`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ramet.cli.options import DataPath, Json, Recipe, Resume, Runs, Settings
+from ramet.errors import ConfigError
+
+
+def train(
+    recipe: Recipe = None,
+    settings: Settings = None,
+    resume: Resume = None,
+    runs: Runs = Path("runs"),
+    data: DataPath = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check all settings without loading a model, and print them in full.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train a model to delegate: run groups of trees, give every node credit, update the weights, repeat.
+
+    Without a recipe and settings it lists the built-in recipes.
+
+    Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
+
+    Resume an interrupted run with ramet train --resume runs/arithmetic-135m
+    """
+    from ramet.config import load
+    from ramet.terminal.recipes import list_recipes, print_settings
+    from ramet.train import loop
+    from ramet.train.settings import TrainConfig
+
+    if recipe is None and not settings and resume is None:
+        return list_recipes(as_json=json)
+    if resume is not None:
+        _refuse_settings(recipe, settings, data, check)
+        return _watch(partial(loop.resume, resume), as_json=json)
+    config = load(TrainConfig, **_sources(recipe, settings or [], data))
+    if check:
+        loop.check_plan(config)
+        return print_settings(config, as_json=json)
+    return _watch(partial(loop.train, config, runs=runs), as_json=json)
+
+
+def warmstart(
+    recipe: Recipe = None,
+    settings: Settings = None,
+    resume: Resume = None,
+    runs: Runs = Path("runs"),
+    data: DataPath = None,
+    json: Json = False,
+) -> None:
+    """Train a model on demonstrations: of a taskset's oracle (task=NAME:SPLIT), or the trees of a run (run=DIR).
+
+    Example: ramet warmstart task=craft:easy steps=100 delegate=0.5
+    """
+    from ramet.config import load
+    from ramet.train import warmstart as warm
+    from ramet.train.settings import WarmConfig
+
+    if resume is not None:
+        _refuse_settings(recipe, settings, data)
+        return _watch(partial(warm.resume_warmstart, resume), as_json=json)
+    config = load(WarmConfig, **_sources(recipe, settings or [], data))
+    return _watch(partial(warm.warmstart, config, runs=runs), as_json=json)
+
+
+def _sources(recipe: str | None, words: Sequence[str], data: str | None) -> dict[str, Any]:
+    """Where settings come from. A first word with `=` is a setting, not a recipe."""
+    from ramet.recipes import recipe_file
+
+    flags = {} if data is None else {"taskset.data": data}
+    if recipe is None or "=" in recipe:
+        return {"words": [*([] if recipe is None else [recipe]), *words], "flags": flags}
+    return {"file": recipe_file(recipe), "words": words, "flags": flags}
+
+
+def _refuse_settings(*given: object) -> None:
+    if any(given):
+        raise ConfigError("a resumed run keeps its settings: give only --resume RUN")
+
+
+def _watch(training: Any, *, as_json: bool) -> None:
+    from ramet.models.packages import check_packages
+    from ramet.terminal.training import watch_training
+
+    check_packages("peft")
+    watch_training(training, as_json=as_json)

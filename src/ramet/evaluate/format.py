@@ -1,0 +1,92 @@
+"""Numbers and verdicts as text: one format for tables, pages and the terminal."""
+
+from __future__ import annotations
+
+from ramet.evaluate.methods import is_oracle
+from ramet.evaluate.statistics import Difference, Estimate
+
+
+def percent(estimate: Estimate) -> str:
+    """A share with its interval.
+
+    Example:
+        percent(Estimate(0.5, 0.25, 0.75))  # "50% [25, 75]"
+    """
+    return f"{estimate.value:.0%} [{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
+
+
+def share(value: float) -> str:
+    """A share without an interval.
+
+    Example:
+        share(0.123)  # "12%"
+        share(0.004)  # "0.4%"
+    """
+    return f"{hundredths(value)}%"
+
+
+def hundredths(value: float) -> str:
+    """A share times 100, without decimals unless it is close to 0 or 1.
+
+    Example:
+        hundredths(0.123)  # "12"
+        hundredths(0.004)  # "0.4"
+    """
+    scaled = 100 * value
+    near_an_end = abs(scaled) < 1 or 99 < abs(scaled) < 100
+    text = f"{scaled:.{0 if not near_an_end else 2 if abs(scaled) < 0.05 else 1}f}"
+    return "0" if float(text) == 0 else text
+
+
+def signed(value: float) -> str:
+    """A difference of shares in points, with its sign.
+
+    Example:
+        signed(0.12)  # "+12"
+        signed(0.0)   # "0"
+    """
+    text = hundredths(value)
+    return f"+{text}" if float(text) > 0 else text
+
+
+def interval(low: float, high: float) -> str:
+    """The interval of a difference in points, with signs.
+
+    Example:
+        interval(-0.02, 0.11)  # "[-2, +11]"
+    """
+    return f"[{signed(low)}, {signed(high)}]"
+
+
+def points(difference: Difference) -> str:
+    """A difference in points with its interval.
+
+    Example:
+        points(Difference(0.05, -0.02, 0.11, 200, 40, 640))  # "+5 [-2, +11]"
+    """
+    return f"{signed(difference.value)} {interval(difference.low, difference.high)}"
+
+
+def verdict(difference: Difference) -> str:
+    """The conclusion of a comparison.
+
+    Example:
+        verdict(Difference(0.05, -0.02, 0.11, 200, 40, 640))  # "cannot tell: about 640 items needed"
+    """
+    if difference.direction:
+        return "better" if difference.direction > 0 else "worse"
+    if not difference.differing:
+        return "cannot tell: no item differs"
+    if difference.needed is None:
+        return "cannot tell: no difference on average"
+    return f"cannot tell: about {difference.needed:,} items needed"
+
+
+def budget_label(budget: int | None) -> str:
+    """A budget of tokens in a table."""
+    return "task's own" if budget is None else f"{budget:,}"
+
+
+def method_label(method: str) -> str:
+    """The name of a method; oracles are marked."""
+    return f"{method} (oracle)" if is_oracle(method) else method

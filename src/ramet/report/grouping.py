@@ -1,0 +1,64 @@
+"""Group runs into sections: runs that answered the same tasks are compared, split by split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from ramet.evaluate.tables import Section, make_section
+from ramet.report.read import Run
+
+BUCKET, SIZE = "bucket", "problem size"
+
+
+def group_runs(runs: Sequence[Run]) -> list[Section]:
+    """A section for each group of runs that share tasks, split by split."""
+    groups: list[list[tuple[str, Run]]] = []
+    for piece in (piece for run in runs for piece in _by_split(run)):
+        near = [group for group in groups if any(_comparable(piece[1], other) for _, other in group)]
+        groups = [group for group in groups if group not in near]
+        groups.append([*(member for group in near for member in group), piece])
+    return [
+        make_section({run.name: run.records for _, run in group}, title=group[0][0], number=number)
+        for number, group in enumerate(groups, 1)
+    ]
+
+
+def make_overviews(runs: Sequence[Run]) -> list[Section]:
+    """Runs with several splits, one bucket per split. Nothing is averaged over splits."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        if run.records and len(_splits(run)) > 1:
+            groups.setdefault(_splits(run), []).append(run)
+    sections = [(splits, make_section({run.name: run.records for run in group})) for splits, group in groups.items()]
+    return [
+        replace(section, buckets=tuple(sorted(section.buckets, key=lambda bucket: splits.index(bucket.name))))
+        for splits, section in sections
+    ]
+
+
+def _splits(run: Run) -> tuple[str, ...]:
+    """The splits in the settings of an evaluation."""
+    tasks = run.config.get("tasks")
+    return tuple(map(str, cast(list[object], tasks))) if isinstance(tasks, list) else ()
+
+
+def _by_split(run: Run) -> list[tuple[str, Run]]:
+    """The records of each split separately. With several splits, the bucket of a record is its split."""
+    splits = _splits(run)
+    if len(splits) < 2:
+        return [(splits[0] if splits else "", run)] if run.records else []
+    parts = [(split, tuple(record for record in run.records if record.bucket == split)) for split in splits]
+    return [(split, replace(run, records=records)) for split, records in parts if records]
+
+
+def _comparable(first: Run, second: Run) -> bool:
+    """Whether two runs share tasks: the same ids, made with the same options."""
+    same_options = first.config.get("taskset") == second.config.get("taskset")
+    return same_options and bool({record.task for record in first.records} & {record.task for record in second.records})
+
+
+def bucket_word(section: Section) -> str:
+    """What the buckets are: sizes, if all of them have one."""
+    return BUCKET if any(bucket.size is None for bucket in section.buckets) else SIZE

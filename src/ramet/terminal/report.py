@@ -1,0 +1,65 @@
+"""A report in the terminal: its headline, its tables, and where the page is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from ramet.evaluate.format import budget_label, method_label, percent, share
+from ramet.evaluate.tables import Section
+from ramet.report.facts import parse_named_run, report_facts, report_folder
+from ramet.report.format import amount
+from ramet.report.page import Report, make_report, save_report
+from ramet.report.page_tables import front_marks
+from ramet.terminal.console import out, print_json, table_console
+
+
+def print_report(words: Sequence[str], *, into: Path | None, as_json: bool) -> None:
+    """Write the page of these runs (`RUN` or `NAME=RUN`) and print its headline and tables."""
+    named = [parse_named_run(word) for word in words]
+    paths = [path for _, path in named]
+    folder = report_folder(paths, into)
+    with nullcontext() if as_json or not out.is_terminal else out.status("reading and drawing"):
+        report = make_report(paths, names=[name for name, _ in named])
+        page = save_report(report, folder)
+    if as_json:
+        return print_json(report_facts(report) | {"page": str(page)})
+    return _print_tables(report, page)
+
+
+def _print_tables(report: Report, page: Path) -> None:
+    for line in report.headline:
+        out.print(Text(line, style="bold"))
+    for section in report.sections:
+        out.print()
+        table_console().print(_cell_table(section))
+    for run in report.runs:
+        for note in run.notes:
+            out.print(Text(f"{run.name}: {note}", style="yellow"))
+    out.print()
+    out.print(f"{page}  (open it in a browser)", style="dim")
+
+
+def _cell_table(section: Section) -> Table:
+    """One line per cell."""
+    table = Table(title=section.title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    run = ["run"] if section.several_runs else []
+    for name in [*run, "method", "budget", "accuracy", "tokens", "path", "delegated", "front"]:
+        table.add_column(name, justify="left" if name in ("run", "method", "front") else "right", no_wrap=True)
+    for cell in section.cells:
+        row = [
+            *([cell.run] if section.several_runs else []),
+            method_label(cell.method),
+            budget_label(cell.budget),
+            percent(cell.accuracy),
+            amount(cell.generated),
+            amount(cell.critical_path),
+            share(cell.delegated),
+            front_marks(cell),
+        ]
+        table.add_row(*map(Text, row))
+    return table

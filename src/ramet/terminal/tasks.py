@@ -1,0 +1,94 @@
+"""Commands about tasksets: list them, show samples, check them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+from rich.table import Table
+
+from ramet.errors import ConfigError
+from ramet.interfaces import Taskset
+from ramet.store.facts import tree_facts
+from ramet.tasks.play import demonstrate
+from ramet.tasks.registry import TASKSETS, check_index, check_split, taskset_class
+from ramet.tasks.validate import validate
+from ramet.terminal.console import command, out, print_json
+from ramet.terminal.live import table
+from ramet.types import Task, Tree
+
+MAX_FAULTS = 10  # printed per split
+
+
+def list_tasksets(*, as_json: bool) -> None:
+    """Print every taskset, one line each."""
+    facts = [{"name": name, "about": taskset_class(name).about} for name in TASKSETS]
+    if as_json:
+        return print_json(facts)
+    grid = Table.grid(padding=(0, 2))
+    for fact in facts:
+        grid.add_row(fact["name"], fact["about"])
+    out.print(grid)
+    hint = f"\n{command()} tasks show NAME prints samples; {command()} run NAME:SPLIT/INDEX runs one task"
+    return out.print(hint, style="dim")
+
+
+def show_tasks(taskset: Taskset, split: str | None, *, num_tasks: int, start: int, dialect: str, as_json: bool) -> None:
+    """Print tasks of a split, each with the tree of its oracle."""
+    split = check_split(taskset, split or next(iter(taskset.splits)))
+    check_index(taskset, split, start)
+    size = taskset.size(split)
+    shown: list[dict[str, Any]] = []
+    for index in range(start, start + num_tasks if size is None else min(size, start + num_tasks)):
+        task = taskset.task(split, index)
+        tree = anyio.run(partial(demonstrate, taskset, task, dialect=dialect))
+        if as_json:
+            hidden = {"id": task.id, "reference": task.reference, "context": dict(task.context)}
+            shown.append(tree_facts(tree) | hidden)
+        else:
+            _print_task(taskset, task, tree)
+    if as_json:
+        print_json(shown)
+
+
+def _print_task(taskset: Taskset, task: Task, tree: Tree) -> None:
+    out.rule(task.id, align="left")
+    out.print(task.question)
+    if task.context:
+        out.print(f"with {len(task.context)} texts, {sum(map(len, task.context.values())):,} characters", style="dim")
+    out.print(f"functions: {', '.join(taskset.world(task).functions) or 'none'}", style="dim")
+    out.print(table(tree, width=out.width))
+    out.print(f"the oracle answers: {tree.answer}")
+    out.print()
+
+
+def check_taskset(taskset: Taskset, split: str | None, *, num_tasks: int) -> bool:
+    """Validate one split, or all of them, and print the faults; True if there are none."""
+    splits = [check_split(taskset, split)] if split else list(taskset.splits)
+    valid = [_check_split(taskset, name, num_tasks=num_tasks, skip=split is None) for name in splits]
+    return all(valid)
+
+
+def _check_split(taskset: Taskset, split: str, *, num_tasks: int, skip: bool) -> bool:
+    """Validate one split. `skip`: a split whose files are missing is reported, and counts as valid."""
+    try:
+        report = anyio.run(partial(validate, taskset, split, num_tasks=num_tasks))
+    except ConfigError as error:
+        if not skip:
+            raise
+        out.print(f"{taskset.name}:{split}  not checked: {error}", style="yellow")
+        return True
+    result = f"{len(report.faults)} faults" if report.faults else "no faults"
+    trees = f"{report.trees} trees ({report.delegating} delegating)"
+    out.print(f"{taskset.name}:{split}  {report.tasks} tasks, {trees}: {result}")
+    _print_faults(report.faults)
+    return not report.faults
+
+
+def _print_faults(faults: Sequence[str]) -> None:
+    for fault in faults[:MAX_FAULTS]:
+        out.print(f"  {fault}", style="red")
+    if len(faults) > MAX_FAULTS:
+        out.print(f"  … and {len(faults) - MAX_FAULTS:,} more", style="red")

@@ -1,0 +1,90 @@
+"""Which loss is minimised, and how much every token weighs in a step. Plain numbers: a backend does the rest.
+
+Denominators are counted over the whole optimiser step before its first micro-batch, so neither the split into
+micro-batches nor the order of rows can change a result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ramet.errors import ConfigError
+from ramet.train.rows import Row
+
+Kind = Literal["ppo", "cispo", "plain"]
+Aggregation = Literal["token", "node", "tree", "constant"]
+CLIP_BOUNDS: Mapping[Kind, tuple[float, float]] = {"ppo": (0.8, 1.2), "cispo": (0.0, 5.0), "plain": (0.0, float("inf"))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A policy-gradient loss and its settings.
+
+    `ppo` drops the gradient of a token whose ratio is out of `bounds`; `cispo` clips the ratio and keeps the gradient;
+    `plain` has no ratio (with advantage 1 it is supervised learning). With `ceiling`, tokens of older policies get an
+    importance weight of at most that, and the ratio measures only what changed since the update began.
+
+    `aggregation` decides what has equal weight: every `token`; every `node`, whatever its length; every `tree`,
+    however many nodes it has; or `constant`: the sum is divided by `divisor`.
+    """
+
+    kind: Kind = "cispo"
+    bounds: tuple[float, float] | None = None  # of the ratio; None: (0.8, 1.2) for ppo, (0, 5) for cispo
+    dual_clip: float | None = None  # ppo: bound on the ratio of tokens with a negative advantage
+    ceiling: float | None = None
+    kl: float = 0.0  # coefficient of the KL divergence from the reference model
+    aggregation: Aggregation = "tree"
+    divisor: float = 1.0  # of aggregation `constant`
+
+    def __post_init__(self) -> None:
+        if self.kind not in CLIP_BOUNDS:
+            raise ConfigError(f"loss.kind is one of {', '.join(CLIP_BOUNDS)}; got {self.kind!r}")
+        if self.aggregation not in ("token", "node", "tree", "constant"):
+            raise ConfigError(f"loss.aggregation is token, node, tree or constant; got {self.aggregation!r}")
+        if self.divisor <= 0:
+            raise ConfigError(f"loss.divisor is a number above 0; got {self.divisor}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Denominators of one optimiser step: counts, into which no weight enters."""
+
+    tokens: int
+    node_tokens: Mapping[tuple[str, int], int]  # by tree id and node index
+    tree_nodes: Mapping[str, int]  # by tree id
+
+
+def totals(rows: Sequence[Row]) -> Totals:
+    """Count the trained tokens of a step. Rows without any are left out."""
+    node_tokens: Counter[tuple[str, int]] = Counter()
+    for row in rows:
+        if row.num_trained:
+            node_tokens[row.tree_id, row.node] += row.num_trained
+    tree_nodes = Counter(tree_id for tree_id, _ in node_tokens)
+    return Totals(tokens=node_tokens.total(), node_tokens=node_tokens, tree_nodes=tree_nodes)
+
+
+def share(row: Row, totals: Totals, loss: Loss) -> float:
+    """The weight of one token of `row` in the step. All shares add up to 1, except for `constant`."""
+    tokens = totals.node_tokens[row.tree_id, row.node]
+    match loss.aggregation:
+        case "token":
+            return 1 / totals.tokens
+        case "node":
+            return 1 / (tokens * len(totals.node_tokens))
+        case "tree":
+            return 1 / (tokens * totals.tree_nodes[row.tree_id] * len(totals.tree_nodes))
+        case "constant":
+            return 1 / loss.divisor
+
+
+def token_advantages(rows: Sequence[Row], loss: Loss) -> list[float]:
+    """One advantage per row, the same for each of its tokens, so that the *sum* of token losses is the step's loss.
+
+    For backends that sum token losses and know neither weights nor aggregation.
+    """
+    counted = totals(rows)
+    return [row.advantage * row.weight * share(row, counted, loss) if row.num_trained else 0.0 for row in rows]

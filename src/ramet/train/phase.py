@@ -1,0 +1,143 @@
+"""The training loop: collect trees, learn from them, publish the weights, save, again.
+
+RL and a supervised start are two `Phase`s of the same loop; a new run and a resumed one differ in the step they begin
+with. Everything random follows from the seed and the place in the run, so a run is its settings and its newest
+checkpoint: on a CPU a resumed run ends with the same bits as one that was never interrupted (python cells run in
+processes of their own and may come back in another order). With `overlap` that does not hold, because which weights a
+token is sampled from then depends on timing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from ramet.errors import ConfigError, EngineError, StoreError, TrainError
+from ramet.interfaces import Backend
+from ramet.store import RunDir
+from ramet.store.checkpoints import checkpoint_step, latest
+from ramet.train.metrics import age_metrics, tree_metrics
+from ramet.train.prefetch import Collect, prefetching
+from ramet.train.settings import TrainConfig, WarmConfig
+from ramet.train.step import Lesson, update
+from ramet.train.track import OnStep, open_trackers, tracking
+from ramet.types import Tree
+
+OnStart = Callable[[RunDir], None]  # called with the run directory as soon as it exists
+OpenBackend = Callable[[TrainConfig | WarmConfig], Backend]
+Evaluate = Callable[[int], Awaitable[dict[str, Any]]]
+
+
+def ignore(event: object) -> None:
+    """Default callback: ignore."""
+    del event
+
+
+def open_local(config: TrainConfig | WarmConfig) -> Backend:
+    """The default backend: the model in this process."""
+    from ramet.train.local.backend import open_backend
+
+    return open_backend(config)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What the loop runs: where trees come from, what is learnt from them, when to evaluate and to stop."""
+
+    config: TrainConfig | WarmConfig
+    collect: Collect
+    lesson: Callable[[Sequence[Tree]], Lesson]
+    temperature: float = 1.0
+    max_logprob_gap: float | None = None
+    overlap: int = 0
+    stores_trees: bool = False
+    evaluate: Evaluate | None = None  # called after every step; returns {} where no evaluation is due
+    deadline: float | None = None  # time.monotonic() after which the run stops, saved
+
+
+async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnStep) -> None:
+    """From the newest checkpoint to the last step. An interrupt takes effect where trees are awaited.
+
+    When a step fails or is interrupted, the last complete one is saved. A step that was done but not logged is
+    repeated from an older checkpoint.
+    """
+    config = phase.config
+    if phase.overlap and not backend.supports_overlap:
+        raise ConfigError("overlap=0: this backend cannot sample while it trains")
+    newest = latest(run.path)
+    logged = 0 if newest is None else await backend.load(newest)
+    steps = range(logged, config.steps)
+    try:
+        async with prefetching(phase.collect, steps, ahead=phase.overlap) as collect:
+            for step in steps:
+                record = await _step(phase, backend, run, collect, step)
+                run.log(record)
+                logged = step + 1
+                on_step(record)
+                over = phase.deadline is not None and time.monotonic() > phase.deadline
+                if over or logged == config.steps or logged % config.save_every == 0:
+                    await backend.save(run.path, step=logged, keep=config.keep_checkpoints)
+                if over:
+                    return
+    except (KeyboardInterrupt, anyio.get_cancelled_exc_class(), ConfigError, EngineError, TrainError):
+        if logged and logged == backend.version:
+            with anyio.CancelScope(shield=True):
+                await backend.save(run.path, step=logged, keep=config.keep_checkpoints)
+        raise
+
+
+async def _step(phase: Phase, backend: Backend, run: RunDir, collect: Collect, step: int) -> dict[str, Any]:
+    began = time.monotonic()
+    trees = await collect(step)
+    if phase.stores_trees:
+        run.write(trees, name=f"step-{step:06d}")
+    collected = time.monotonic()
+    record = {"step": step, **tree_metrics(trees), **await _learn(phase, backend, trees, step)}
+    record |= {"collect_s": collected - began, "learn_s": time.monotonic() - collected}
+    return record if phase.evaluate is None else record | await phase.evaluate(step + 1)
+
+
+async def _learn(phase: Phase, backend: Backend, trees: list[Tree], step: int) -> dict[str, Any]:
+    """Learn from the trees and publish version `step + 1`, also when there was nothing to learn."""
+    config = phase.config
+    ages = age_metrics(trees, backend.version) if phase.overlap else {}
+    lesson = phase.lesson(trees)
+    metrics = lesson.metrics
+    if lesson.rows:
+        metrics |= await update(
+            backend,
+            lesson.rows,
+            loss=config.loss,
+            learning_rate=config.update.rate_at(step, config.steps),
+            temperature=phase.temperature,
+            max_logprob_gap=phase.max_logprob_gap,
+        )
+    await backend.publish(step + 1)
+    return metrics | ages
+
+
+def continue_run(phase: Callable[[Backend], Phase], backend: Backend, run: RunDir, *, on_step: OnStep) -> None:
+    """Run a phase to its end and close the backend. `phase` is made for the backend's engine and tokenizer."""
+    with closing(backend):
+        anyio.run(partial(run_phase, phase(backend), backend, run, on_step=on_step))
+
+
+def reopen_run(path: Path | str, *, kind: str) -> RunDir:
+    """An existing run of this kind, without the metrics of steps that will be repeated."""
+    run = RunDir.open(path)
+    if run.kind != kind:
+        raise StoreError(f"{run.path} cannot be resumed here: it was made by ramet {run.kind}, not by ramet {kind}")
+    run.rewind(checkpoint_step(latest(run.path)))
+    return run
+
+
+def tracked(config: TrainConfig | WarmConfig, run: RunDir, on_step: OnStep) -> AbstractContextManager[OnStep]:
+    """An `on_step` that also reports to the trackers named in the settings."""
+    return tracking(open_trackers(config.track, run.path, asdict(config)), on_step)

@@ -1,0 +1,53 @@
+"""One record says how a tree is run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import ramet
+from ramet.agent.options import TreeOptions
+from ramet.agent.tree import TreeRun
+from ramet.interfaces import TaskWorld
+from ramet.types import Prompt, Task
+from tests.conftest import in_virtual_time
+
+ENGINE = ramet.ScriptedEngine(lambda prompt: "Answer: 4")
+
+
+@pytest.mark.parametrize("temperature", [-0.1, float("inf"), float("nan")])
+def test_an_invalid_temperature_is_refused(temperature: float):
+    with pytest.raises(ramet.ConfigError, match="temperature is a number from 0 up"):
+        TreeOptions(engine=ENGINE, temperature=temperature)
+
+
+def test_without_options_a_tree_has_the_default_budget_and_the_texts_of_its_task():
+    task = Task(question="q", context={"key": "text"})
+    run = TreeRun(task, TreeOptions(engine=ENGINE))
+    assert run.budget == ramet.Budget()
+    assert isinstance(run.world, TaskWorld)
+    assert (run.world.context, run.world.functions) == ({"key": "text"}, {})
+
+
+def test_the_engine_gets_the_temperature_and_a_seed_that_follows_from_that_of_the_tree():
+    seen: list[tuple[float, int | None]] = []
+
+    class Recording(ramet.ScriptedEngine):
+        async def sample(self, prompt: Prompt, **settings: object) -> ramet.Completion:  # pyright: ignore[reportIncompatibleMethodOverride]
+            seen.append((settings["temperature"], settings["seed"]))  # pyright: ignore[reportArgumentType]
+            return await super().sample(prompt, **settings)  # pyright: ignore[reportArgumentType]
+
+    options = TreeOptions(engine=Recording(lambda prompt: "Answer: 4"), temperature=0.3)
+    for seed in (None, 1, 1, 2):
+        in_virtual_time(TreeRun("q", replace(options, seed=seed)).run)
+    seeds = [seed for _, seed in seen]
+    assert {temperature for temperature, _ in seen} == {0.3}
+    assert seeds[0] is None
+    assert seeds[1] == seeds[2] != seeds[3]
+
+
+def test_show_budget_puts_the_remaining_budget_into_the_prompt():
+    options = TreeOptions(engine=ENGINE, budget=ramet.Budget(tokens=700))
+    prompts = [TreeRun("q", replace(options, show_budget=show)).tree.root.pieces[0].text for show in (False, True)]
+    assert ["700 tokens" in prompt for prompt in prompts] == [False, True]

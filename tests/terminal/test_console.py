@@ -1,0 +1,30 @@
+"""The console of all commands."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ramet.terminal.console import command, print_json, table_console
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_it_needs_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    table_console().print("wide [/b] " * 500)
+    assert capsys.readouterr().out == "wide [/b] " * 500 + "\n"
+
+
+def test_json_keeps_unicode_and_writes_other_values_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"name": "Bygdøy", "path": Path("runs/a")})
+    assert capsys.readouterr().out == '{\n "name": "Bygdøy",\n "path": "runs/a"\n}\n'
+
+
+def test_hints_name_a_command_that_works_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [".venv/bin/ramet", "train"])
+    assert command() == ".venv/bin/ramet"
+    monkeypatch.setattr(sys, "argv", ["/somewhere/ramet/__main__.py", "train"])
+    assert command() == "python -m ramet"
+    (tmp_path / "ramet").touch(mode=0o755)
+    assert command() == "ramet"

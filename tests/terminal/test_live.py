@@ -1,0 +1,83 @@
+"""A tree in the terminal, while it runs and afterwards."""
+
+from __future__ import annotations
+
+import io
+
+import anyio
+import pytest
+from rich.console import Console
+
+import ramet
+from ramet.demo.tour import delegate
+from ramet.terminal.live import remaining, summary, table, watch_tree
+from ramet.types import State
+from tests.conftest import in_virtual_time
+from tests.test_draw import node, refused, small, tree
+
+
+def printed(*things: object, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False, soft_wrap=True)
+    console.print(*things)
+    return console.file.getvalue()
+
+
+def test_the_summary_has_the_tree_its_answer_and_its_totals() -> None:
+    lines = [line.rstrip() for line in printed(summary(small(), width=120)).splitlines()]
+    assert lines[:2] == [
+        "Compare Rome and Oslo  1,234 tok  10.0 s  answered, 2 refused",
+        "├─ Rome                  200 tok   2.5 s  budget: partial answer",
+    ]
+    assert lines[-4:-1] == ["", "yes", ""]
+    assert lines[-1].endswith("6 of 16 nodes · 12.3 of 60 s")
+
+
+def test_the_summary_gives_reasons_for_refused_grants_and_failed_nodes() -> None:
+    broken = node(1, 0, "Rome", 1, stop=ramet.Stop.ERROR, answer=None, error="the server is gone")
+    root = node(0, None, "Why?", 1, turns=[refused("a [/b]")])
+    assert "refused: a [/b]: no room\nfailed: Rome: the server is gone\n" in printed(
+        summary(tree(root, broken), width=80)
+    )
+    root.turns = [refused(*"abcdefgh")]
+    assert "refused: e: no room\n… and 4 more\n" in printed(summary(tree(root, broken), width=80))
+
+
+def test_the_summary_of_a_tree_without_an_answer_says_so() -> None:
+    assert "\nno answer\n" in printed(summary(tree(node(0, None, "Why?", 1, answer=None)), width=80))
+
+
+def test_running_nodes_are_shown_when_there_are_too_many() -> None:
+    done = [node(index, 0, f"done {index}", 1) for index in range(1, 50)]
+    busy = node(50, 0, "busy", 1, state=State.WAITING, stop=None, ended_s=None)
+    root = node(0, None, "root", 1, state=State.WAITING, stop=None, ended_s=None)
+    shown = printed(table(tree(root, *done, busy), width=80, rows=10, now=3.0))
+    assert len(shown.splitlines()) <= 10 + 1
+    assert "root" in shown
+    assert "busy" in shown
+    assert "… and 49 more nodes" in shown
+
+
+@pytest.mark.parametrize("question", ["Why?", "[/b] why [bold]?"])
+def test_a_tree_is_shown_while_it_runs(question: str) -> None:
+    def script(prompt: ramet.Prompt) -> ramet.Reply:
+        if prompt.depth == 0 and prompt.turn == 0:
+            return ramet.Reply(text=delegate(["one", "two", "three", "four", "five"], [None] * 5), seconds=1)
+        return ramet.Reply(text="Answer: yes", seconds=2)
+
+    async def run() -> tuple[str, ramet.Tree, str]:
+        budget = ramet.Budget(seconds=60, money=1.0, prices=ramet.Prices(generated=1.0))
+        tree_run = ramet.TreeRun(question, ramet.TreeOptions(engine=ramet.ScriptedEngine(script), budget=budget))
+        console = Console(file=io.StringIO(), force_terminal=True, width=100, height=8, color_system=None)
+        with anyio.fail_after(60):
+            await watch_tree(tree_run, console)
+        return console.file.getvalue(), tree_run.tree, remaining(tree_run)
+
+    screen, grown, in_the_end = in_virtual_time(run)
+    assert grown.answer == "yes"
+    assert f"{question}   " in screen
+    assert "sampling" in screen
+    assert "waiting" in screen
+    assert "more nodes" in screen
+    assert "left: 4,000 tokens · 15 nodes · 60 s · $1.0000" in screen
+    used = grown.usage
+    assert in_the_end == f"left: {4000 - used.tokens:,} tokens · 10 nodes · 55 s · ${1 - used.dollars:.4f}"
