@@ -21,6 +21,7 @@ from ramet.tasks.judge import Judge
 from ramet.tasks.oracle import script
 from ramet.tasks.registry import load_taskset
 from ramet.types import Completion, Prompt
+from tests.conftest import in_virtual_time
 from tests.evaluate.trees import answered, record
 
 SPLIT = "arithmetic:eval"
@@ -178,8 +179,9 @@ def test_concurrency_does_not_change_the_records() -> None:
 
 
 def test_at_most_concurrency_trees_run_in_parallel() -> None:
-    engine = ramet.ScriptedEngine(lambda prompt: ramet.Reply(text="Answer: 1", seconds=0.001))
-    evaluated("vote@4", engine=engine, concurrency=3, n=5)
+    engine = ramet.ScriptedEngine(lambda prompt: ramet.Reply(text="Answer: 1", seconds=1.0))
+    settings: dict[str, Any] = {"methods": ["vote@4"], "concurrency": 3, "n": 5}
+    in_virtual_time(partial(evaluate, [SPLIT], engine=engine, **settings))
     assert engine.most_running == 3
 
 

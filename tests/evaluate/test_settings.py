@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 import ramet
@@ -16,6 +15,7 @@ from ramet.config import load, to_toml
 from ramet.evaluate import Evaluation, evaluate
 from ramet.evaluate.settings import EvaluateConfig
 from ramet.types import Completion, Prompt
+from tests.conftest import in_virtual_time
 
 KNOBS = [
     *["tasks", "taskset", "methods", "budgets", "num_tasks", "dialect", "temperature", "seed", "show_budget"],
@@ -27,7 +27,7 @@ class Recorder(ramet.ScriptedEngine):
     """Records the sampling options of every call."""
 
     def __init__(self) -> None:
-        super().__init__(lambda prompt: ramet.Reply(text="Answer: 1", seconds=0.001))
+        super().__init__(lambda prompt: ramet.Reply(text="Answer: 1", seconds=1.0))
         self.sampled: list[tuple[int | None, float]] = []
 
     async def sample(self, prompt: Prompt, *, temperature: float = 1.0, **more: Any) -> Completion:
@@ -39,7 +39,7 @@ def run(**settings: Any) -> tuple[Evaluation, Recorder]:
     engine = Recorder()
     given: dict[str, Any] = {"methods": ["single"], "n": 3, "taskset": {"operators": [1, 3]}} | settings
     tasks = given.pop("tasks", ["arithmetic:eval"])
-    return anyio.run(partial(evaluate, tasks, engine=engine, **given)), engine
+    return in_virtual_time(partial(evaluate, tasks, engine=engine, **given)), engine
 
 
 @pytest.mark.parametrize(

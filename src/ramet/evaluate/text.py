@@ -15,6 +15,7 @@ from ramet.evaluate.format import budget_label, method_label, percent, points, s
 from ramet.evaluate.tables import Area, Section
 
 Row = TypeVar("Row")
+Column = tuple[str, Callable[[Row], str]]  # name, and the text for a row
 GAP = 2  # spaces between columns
 SPARE = ("prompt", "items", "nodes", "score", "delegated", "critical\npath")  # dropped first on a narrow terminal
 
@@ -34,7 +35,7 @@ def render_sections(sections: Sequence[Section], *, width: int) -> Group:
             parts += [Text(section.title, style="bold"), Text()]
         parts += [_cell_table(section.cells, width=width), *_beyond_line(section.cells), Text()]
         if len(section.buckets) > 1:
-            parts += [_bucket_table(section.bucket_cells()), Text()]
+            parts += [_bucket_table(section.bucket_cells(), width=width), Text()]
         if section.baseline_comparisons:
             parts += [_comparison_table(section.baseline_comparisons), Text()]
         parts += [_area_line(area) for area in section.areas]
@@ -45,7 +46,7 @@ def render_sections(sections: Sequence[Section], *, width: int) -> Group:
 
 def _cell_table(cells: Sequence[Cell], *, width: int) -> Table:
     partly = any(cell.partly_right for cell in cells)
-    columns: list[tuple[str, Callable[[Cell], str]]] = [
+    columns: list[Column[Cell]] = [
         ("method", lambda cell: method_label(cell.method)),
         ("budget", lambda cell: budget_label(cell.budget)),
         ("items", lambda cell: f"{cell.items:,}"),
@@ -58,10 +59,16 @@ def _cell_table(cells: Sequence[Cell], *, width: int) -> Table:
         ("delegated", lambda cell: share(cell.delegated)),
         ("", _marks),
     ]
-    for spare in SPARE:
-        if sum(_width(name, [show(cell) for cell in cells]) for name, show in columns) > width:
-            columns = [column for column in columns if column[0] != spare]
-    return _table(columns, cells)
+    return _table(_fit(columns, cells, spare=SPARE, width=width), cells)
+
+
+def _fit(columns: Sequence[Column[Row]], rows: Sequence[Row], *, spare: Sequence[str], width: int) -> list[Column[Row]]:
+    """Drop spare columns, in this order, until the table fits."""
+    fitting = list(columns)
+    for dropped in spare:
+        if sum(_width(name, [show(row) for row in rows]) for name, show in fitting) > width:
+            fitting = [column for column in fitting if column[0] != dropped]
+    return fitting
 
 
 def _width(name: str, shown: Sequence[str]) -> int:
@@ -79,20 +86,22 @@ def _beyond_line(cells: Sequence[Cell]) -> list[Text]:
     return [Text(f"{share(beyond)} of the items are beyond training", style="dim")] if 0 < beyond < 1 else []
 
 
-def _bucket_table(cells: Sequence[Cell]) -> Table:
+def _bucket_table(cells: Sequence[Cell], *, width: int) -> Table:
     """A row per bucket and budget, a column per method."""
     methods = list(dict.fromkeys(cell.method for cell in cells))
     rows: dict[tuple[str | None, int | None], dict[str, Cell]] = {}
     for cell in cells:
         rows.setdefault((cell.bucket, cell.budget), {})[cell.method] = cell
-    columns: list[tuple[str, Callable[[dict[str, Cell]], str]]] = [
+    columns: list[Column[dict[str, Cell]]] = [
         ("size", lambda row: next(iter(row.values())).bucket or ""),
         ("budget", lambda row: budget_label(next(iter(row.values())).budget)),
         ("items", lambda row: str(max(cell.items for cell in row.values()))),
         *[(method_label(method), _accuracy_column(method)) for method in methods],
         ("", lambda row: _beyond_mark(next(iter(row.values())))),
     ]
-    return _table(columns, list(rows.values()), left=("size", ""))
+    spare = ("items", "budget") if len({cell.budget for cell in cells}) == 1 else ("items",)
+    fitting = _fit(columns, list(rows.values()), spare=spare, width=width)
+    return _table(fitting, list(rows.values()), left=("size", ""))
 
 
 def _accuracy_column(method: str) -> Callable[[dict[str, Cell]], str]:
@@ -104,7 +113,7 @@ def _beyond_mark(cell: Cell) -> str:
 
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> Table:
-    columns: list[tuple[str, Callable[[Comparison], str]]] = [
+    columns: list[Column[Comparison]] = [
         ("compared", lambda comparison: f"{method_label(comparison.cell[1])} − {comparison.other[1]}"),
         ("budget", lambda comparison: budget_label(comparison.budget)),
         ("items", lambda comparison: f"{comparison.difference.items:,}"),
@@ -119,9 +128,7 @@ def _area_line(area: Area) -> Text:
     return Text(f"area under {name} up to {area.reference:,.0f} tokens: {percent(area.share)}", style="dim")
 
 
-def _table(
-    columns: Sequence[tuple[str, Callable[[Row], str]]], rows: Sequence[Row], *, left: Sequence[str] = ("method", "")
-) -> Table:
+def _table(columns: Sequence[Column[Row]], rows: Sequence[Row], *, left: Sequence[str] = ("method", "")) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for name, _ in columns:
         table.add_column(name, justify="left" if name in left else "right", no_wrap=True)

@@ -180,9 +180,7 @@ def live_view(view: TrainingView, console: Console) -> Generator[None]:
 class Training(Protocol):
     """A training that reports its run directory and its steps, like `partial(train, config)`."""
 
-    def __call__(
-        self, *, on_step: Callable[[dict[str, Any]], None], on_start: Callable[[RunDir], None]
-    ) -> RunDir: ...
+    def __call__(self, *, on_step: Callable[[dict[str, Any]], None], on_start: Callable[[RunDir], None]) -> RunDir: ...
 
 
 def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
