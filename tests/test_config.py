@@ -20,7 +20,7 @@ from ramet.train.settings import TrainConfig, WarmConfig
 SETTINGS = {
     RunConfig: [
         *["question", "taskset", "dialect", "temperature", "seed", "show_budget"],
-        *["engine", "judge", "budget"],
+        *["allow_same_goal", "engine", "judge", "budget"],
     ],
     JudgeConfig: ["model", "base_url"],
     EngineConfig: [
@@ -82,6 +82,7 @@ def test_tables_nest(tmp_path: Path) -> None:
         ("temperature=1e-3", 0.001),
         ("show_budget=true", True),
         ("show_budget=false", False),
+        ("allow_same_goal=true", True),
         ("dialect=python", "python"),
         ('dialect="42"', "42"),
         ("question=two words", "two words"),
@@ -345,6 +346,7 @@ CONFIGS = st.builds(
     temperature=st.floats(0, 2),
     seed=st.none() | st.integers(-(2**63), 2**63 - 1),
     show_budget=st.booleans(),
+    allow_same_goal=st.booleans(),
     engine=st.builds(EngineConfig, model=TEXTS, tokenizer=st.none() | TEXTS)
     | st.builds(EngineConfig, kind=st.just("local"), model=TEXTS, device=st.none() | TEXTS, window=st.none() | LIMITS),
     judge=st.builds(JudgeConfig, model=TEXTS),

@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     from ramet.interfaces import (
         Ask,
         Backend,
+        ComparesGoals,
         Comparing,
         Dialect,
         Do,
         Engine,
         HasSizes,
         HostFunction,
+        KnowsImpossible,
         Move,
         NodeJudge,
         NodeObserver,
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from ramet.tasks.check import exact_match
     from ramet.tasks.dice import Dice, in_eval
     from ramet.tasks.judge import Judge
-    from ramet.tasks.oracle import Relay
+    from ramet.tasks.oracle import Direct
     from ramet.tasks.play import demonstrate, grade, play
     from ramet.tasks.registry import load_taskset
     from ramet.tasks.validate import validate
@@ -79,12 +81,14 @@ _HOMES = {
     "interfaces": [
         "Ask",
         "Backend",
+        "ComparesGoals",
         "Comparing",
         "Dialect",
         "Do",
         "Engine",
         "HasSizes",
         "HostFunction",
+        "KnowsImpossible",
         "Move",
         "NodeJudge",
         "NodeObserver",
@@ -99,7 +103,7 @@ _HOMES = {
     "tasks.check": ["exact_match"],
     "tasks.dice": ["Dice", "in_eval"],
     "tasks.judge": ["Judge"],
-    "tasks.oracle": ["Relay"],
+    "tasks.oracle": ["Direct"],
     "tasks.play": ["demonstrate", "grade", "play"],
     "tasks.registry": ["load_taskset"],
     "tasks.validate": ["validate"],
@@ -113,6 +117,7 @@ __all__ = [
     "Ask",
     "Backend",
     "Budget",
+    "ComparesGoals",
     "Comparing",
     "Completion",
     "ConfigError",
@@ -120,6 +125,7 @@ __all__ = [
     "Credits",
     "Dialect",
     "Dice",
+    "Direct",
     "Do",
     "Engine",
     "EngineError",
@@ -128,6 +134,7 @@ __all__ = [
     "HostFunction",
     "HttpEngine",
     "Judge",
+    "KnowsImpossible",
     "Message",
     "Meter",
     "Move",
@@ -139,7 +146,6 @@ __all__ = [
     "Prompt",
     "PythonDialect",
     "RametError",
-    "Relay",
     "Reply",
     "Rule",
     "RunDir",

@@ -104,6 +104,7 @@ class RunConfig:
     temperature: float = 0.7
     seed: int | None = None
     show_budget: bool = False  # tell the model what it may still spend
+    allow_same_goal: bool = False  # a node may give its own goal, or an ancestor's, to a clone
     engine: EngineConfig = field(default_factory=EngineConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     budget: Budget = field(default_factory=Budget)

@@ -5,6 +5,7 @@ Each seam is a Protocol: a class fits it by its methods, without inheriting anyt
     Engine, Caching, Windowed                    sample completions
     World, TaskWorld, NodeObserver               the live state of one task
     Taskset, NodeJudge, Comparing, HasSizes      tasks and verdicts
+    ComparesGoals, KnowsImpossible               goals that are the same, or that cannot be met
     Oracle (View, Move, Ask, Do)                 a policy that knows the answers
     Dialect, Session, Host                       how a model writes actions
     Rule                                         credit for every node
@@ -152,12 +153,16 @@ class Do:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One turn: functions to call and clones to ask, in parallel; or an answer. `thought` comes before them."""
+    """One turn: functions to call and clones to ask, in parallel; or an answer. `thought` comes before them.
+
+    A mistake is shown so that the turns after it can be learnt; it carries no loss itself.
+    """
 
     thought: str = ""
     does: tuple[Do, ...] = ()
     asks: tuple[Ask, ...] = ()
     answer: str | None = None
+    mistake: bool = False
 
 
 class Oracle(Protocol):
@@ -185,6 +190,15 @@ class Comparing(Protocol):
 
 
 @runtime_checkable
+class ComparesGoals(Protocol):
+    """A taskset that knows when a goal is another one in other words. Without it, the words decide."""
+
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether `goal` asks for all that `other` asks for, or for more."""
+        ...
+
+
+@runtime_checkable
 class HasSizes(Protocol):
     """A taskset whose tasks have a size: operators, hops, lines. Training covers a range of sizes."""
 
@@ -192,6 +206,13 @@ class HasSizes(Protocol):
     def sizes(self, split: str) -> tuple[float, float] | None:
         """The smallest and the largest possible size."""
         ...
+
+
+@runtime_checkable
+class KnowsImpossible(Protocol):
+    """A taskset that knows of some goals that no node can meet."""
+
+    def impossible(self, task: Task, goal: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +239,7 @@ class Report:
     value: object = None
     stop: Stop | None = None  # None: refused, never started
     error: str | None = None
+    refused: str = ""  # kind of the refusal
     missing: tuple[str, ...] = ()  # context keys that do not exist
 
 

@@ -89,6 +89,7 @@ class Completion:
     prompt_tokens: int | None = None  # the server's count
     cached_tokens: int = 0
     policy_version: int = 0  # of the weights that sampled this
+    taught: bool = True  # False: a mistake in a demonstration
 
 
 @dataclass(slots=True)
@@ -100,13 +101,14 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a node's window: given to it, or sampled by it. Only sampled pieces are trained on."""
+    """A part of a node's window: given to it, or sampled by it. Only sampled pieces that are taught are trained on."""
 
     sampled: bool
     text: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     policy_version: int | None = None
+    taught: bool = True  # False: a mistake in a demonstration, which carries no loss
 
 
 class Stop(StrEnum):
@@ -154,10 +156,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A child that was requested and not started."""
+    """A child that was requested and not started.
+
+    `kind` is one of malformed, same_goal, closing, depth, children, nodes, tokens, money, window; empty if not known.
+    """
 
     goal: str
-    reason: str
+    reason: str  # as the model reads it
+    kind: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 import ramet
+from ramet.agent.goals import same_words
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply
@@ -37,6 +38,7 @@ def wild_policy(seed: int) -> Callable[[Prompt], Reply]:
     nature = random.Random(seed)
     eager, slow = nature.choice([0.5, 0.9, 1.0]), nature.choice([0.0, 0.1, 1.0])
     breaks, talks = nature.choice([0.0, 0.01, 0.1]), nature.choice([10, 100, 2000])
+    lazy = nature.choice([0.0, 0.0, 0.3, 1.0])
     tries: Counter[tuple[str, int]] = Counter()
 
     def script(prompt: Prompt) -> Reply:
@@ -44,6 +46,8 @@ def wild_policy(seed: int) -> Callable[[Prompt], Reply]:
         dice = random.Random(f"{seed}/{prompt.depth}/{prompt.goal}/{len(prompt.messages)}/{attempt}")
         if dice.random() < eager / (1 + prompt.turn):
             goals = [f"{prompt.goal}.{i}" for i in range(dice.randint(1, 9))]
+            if dice.random() < lazy:  # its own goal, its parent's and the root's, beside a new one or alone
+                goals = [prompt.goal, prompt.goal.rpartition(".")[0] or "root", "Root.", *goals[: dice.randint(0, 2)]]
             tokens = [dice.choice([None, None, 5, 200, 10_000]) for _ in goals]
             text = words(dice.randint(0, 20)) + delegate(*goals, tokens=tokens) * dice.choice([1, 1, 1, 2])
         else:
@@ -133,6 +137,15 @@ def check_tree(run: TreeRun, engine: ramet.ScriptedEngine) -> None:
         assert by_id[prompt.node_id].token_ids[: len(prompt.ids)] == list(prompt.ids)
 
 
+def check_goals(tree: ramet.Tree) -> None:
+    """No node has the goal of a node above it."""
+    for node in tree.nodes:
+        above = None if node.parent is None else tree.nodes[node.parent]
+        while above is not None:
+            assert not same_words(node.goal, above.goal)
+            above = None if above.parent is None else tree.nodes[above.parent]
+
+
 @settings(max_examples=400)
 @given(
     seed=st.integers(0, 2**32),
@@ -140,13 +153,20 @@ def check_tree(run: TreeRun, engine: ramet.ScriptedEngine) -> None:
     slots=st.one_of(st.none(), st.integers(1, 64)),
     cancel_after=st.sampled_from([None, None, None, 40.0, 2.0, 0.3]),
     show_budget=st.booleans(),
+    allow_same_goal=st.booleans(),
 )
 def test_no_policy_fault_deadline_or_cancellation_overspends(
-    seed: int, budget: ramet.Budget, slots: int | None, cancel_after: float | None, show_budget: bool
+    seed: int,
+    budget: ramet.Budget,
+    slots: int | None,
+    cancel_after: float | None,
+    show_budget: bool,
+    allow_same_goal: bool,
 ):
     engine = ramet.ScriptedEngine(wild_policy(seed), slots=slots)
     try:
-        run = TreeRun("root", TreeOptions(engine=engine, budget=budget, show_budget=show_budget))
+        options = TreeOptions(engine=engine, budget=budget, show_budget=show_budget, allow_same_goal=allow_same_goal)
+        run = TreeRun("root", options)
     except ramet.ConfigError:  # the question does not fit this budget
         return
 
@@ -158,6 +178,8 @@ def test_no_policy_fault_deadline_or_cancellation_overspends(
     in_virtual_time(work)
     event(f"nodes: {len(run.tree.nodes) // 20 * 20}+, depth: {run.tree.depth}")
     check_tree(run, engine)
+    if not allow_same_goal:
+        check_goals(run.tree)
 
 
 @settings(max_examples=40)
@@ -191,6 +213,21 @@ def test_the_adversary_that_always_delegates_stays_within_2000_tokens():
     tree = in_virtual_time(run.run)
     assert len(tree.nodes) > 5
     assert engine.generated == tree.usage.tokens <= 2000
+    check_tree(run, engine)
+
+
+def passes_on(prompt: Prompt) -> str:
+    return delegate(prompt.goal) if prompt.turn == 0 else "Answer: passed on"
+
+
+@pytest.mark.parametrize(("allow", "nodes"), [(False, 1), (True, 5)])
+def test_a_node_that_passes_its_goal_on_gets_no_clone_unless_that_is_allowed(allow: bool, nodes: int):
+    engine = ramet.ScriptedEngine(passes_on)
+    budget = ramet.Budget(tokens=10_000, nodes=20, depth=4)
+    run = TreeRun("root", TreeOptions(engine=engine, budget=budget, allow_same_goal=allow))
+    tree = in_virtual_time(run.run)
+    kinds = [refusal.kind for node in tree.nodes for turn in node.turns for refusal in turn.refusals]
+    assert (len(tree.nodes), kinds) == (nodes, ["depth" if allow else "same_goal"])
     check_tree(run, engine)
 
 

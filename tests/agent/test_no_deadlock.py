@@ -19,7 +19,7 @@ from tests.conftest import in_virtual_time
 def test_a_chain_of_depth_ten_finishes_with_one_engine_slot():
     def script(prompt: Prompt) -> Reply:
         bottom = prompt.depth == 10 or prompt.turn
-        return Reply(text=f"Answer: {prompt.depth}" if bottom else delegate("deeper"), seconds=1)
+        return Reply(text=f"Answer: {prompt.depth}" if bottom else delegate(f"deeper {prompt.depth}"), seconds=1)
 
     engine = ramet.ScriptedEngine(script, slots=1)
     budget = ramet.Budget(tokens=100_000, nodes=11, depth=10, reserve=10)
@@ -33,7 +33,7 @@ async def test_a_python_tree_of_depth_six_finishes_with_one_sandbox_worker(anyio
     def script(prompt: Prompt) -> str:
         if prompt.depth == 6:
             return cell("finish(1)")
-        return cell(gather(["l", "r"]), "finish(sum(parts))")
+        return cell(gather([f"{prompt.goal}.l", f"{prompt.goal}.r"]), "finish(sum(parts))")
 
     engine = ramet.ScriptedEngine(script)
     budget = ramet.Budget(tokens=1_000_000, nodes=127, depth=6, reserve=10)

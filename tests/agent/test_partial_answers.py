@@ -126,7 +126,8 @@ def test_a_partial_answer_reaches_the_root_from_any_depth(depth: int):
     def script(prompt: Prompt) -> str:
         if prompt.depth == depth:
             return "Answer: bottom" if prompt.closing else words(10_000)
-        return delegate("down") if prompt.turn == 0 else f"Answer: {prompt.last.splitlines()[1].rpartition(' ')[2]}"
+        deeper = delegate(f"down {prompt.depth}")
+        return deeper if prompt.turn == 0 else f"Answer: {prompt.last.splitlines()[1].rpartition(' ')[2]}"
 
     tree = run(script, tokens=20_000, window=50_000, depth=depth, reserve=30)
     assert tree.answer == "bottom"

@@ -120,7 +120,9 @@ def test_the_critical_path_follows_the_chain_and_not_the_width():
 
 def test_delegation_nests():
     def script(prompt: Prompt) -> str:
-        return cell("finish(1)") if prompt.depth == 3 else cell(gather(["l", "r"]), "finish(sum(parts))")
+        if prompt.depth == 3:
+            return cell("finish(1)")
+        return cell(gather([f"{prompt.goal}.l", f"{prompt.goal}.r"]), "finish(sum(parts))")
 
     assert run(script).root.value == 8
 

@@ -211,7 +211,8 @@ def test_a_child_can_pass_on_its_own_texts_and_no_others():
     def script(prompt: Prompt) -> str:
         if prompt.depth == 2 or prompt.turn:
             return "Answer: ok"
-        return delegate("down", context=["Ada Lovelace", "Alan Turing"] if prompt.depth else ["Ada Lovelace"])
+        keys = ["Ada Lovelace", "Alan Turing"] if prompt.depth else ["Ada Lovelace"]
+        return delegate(f"down {prompt.depth}", context=keys)
 
     tree = run(script, world=Shop())
     assert "1815" in tree.nodes[2].pieces[0].text

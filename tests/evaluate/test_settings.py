@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import ramet
@@ -19,6 +21,7 @@ from tests.conftest import in_virtual_time
 
 KNOBS = [
     *["tasks", "taskset", "methods", "budgets", "num_tasks", "dialect", "temperature", "seed", "show_budget"],
+    "allow_same_goal",
     *["trained", "concurrency", "budget", "engine", "judge"],
 ]
 
@@ -40,6 +43,18 @@ def run(**settings: Any) -> tuple[Evaluation, Recorder]:
     given: dict[str, Any] = {"methods": ["single"], "n": 3, "taskset": {"operators": [1, 3]}} | settings
     tasks = given.pop("tasks", ["arithmetic:eval"])
     return in_virtual_time(partial(evaluate, tasks, engine=engine, **given)), engine
+
+
+def test_a_clone_gets_the_goal_of_its_parent_only_if_that_is_allowed() -> None:
+    def passes_on(prompt: Prompt) -> str:
+        call = {"name": "delegate", "arguments": {"goals": [prompt.goal]}}
+        return "Answer: 1" if prompt.turn else f"<tool_call>{json.dumps(call)}</tool_call>"
+
+    for allowed in (False, True):
+        engine = ramet.ScriptedEngine(passes_on)
+        settings: dict[str, Any] = {"methods": ["clones"], "n": 1, "allow_same_goal": allowed}
+        (record,) = anyio.run(partial(evaluate, ["arithmetic:eval"], engine=engine, **settings)).records
+        assert record.nodes == (4 if allowed else 1)  # as deep as the task allows, or alone
 
 
 @pytest.mark.parametrize(

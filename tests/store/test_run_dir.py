@@ -48,6 +48,7 @@ def pieces(draw: st.DrawFn) -> Piece:
         token_ids=ids,
         logprobs=draw(sure | st.just(())),
         policy_version=draw(st.none() | st.integers(0, 9)),
+        taught=draw(st.booleans()),
     )
 
 
@@ -60,7 +61,9 @@ def turns() -> st.SearchStrategy[Turn]:
         sampled_s=SECONDS,
         closing=st.none() | st.sampled_from(ramet.Stop),
         children=st.lists(st.integers(0, 99), max_size=3),
-        refusals=st.lists(st.builds(Refusal, goal=TEXTS, reason=TEXTS), max_size=2),
+        refusals=st.lists(
+            st.builds(Refusal, goal=TEXTS, reason=TEXTS, kind=st.sampled_from(["", "same_goal", "tokens"])), max_size=2
+        ),
         repairs=st.integers(0, 9),
         faults=st.integers(0, 9),
     )

@@ -24,7 +24,7 @@ from ramet.tasks.aggregate.lines import Line, find_spans, labels_of, lines_in, n
 from ramet.tasks.aggregate.oracle import Counting
 from ramet.tasks.aggregate.query import Query, add, count, decide, grade, hear, read_query, say
 from ramet.tasks.aggregate.taskset import QUESTIONS, Aggregate
-from ramet.tasks.oracle import Relay
+from ramet.tasks.oracle import Direct
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import load_taskset
 from ramet.tasks.validate import validate
@@ -683,7 +683,7 @@ def test_without_labels_only_the_root_can_be_graded(tmp_path: Path) -> None:
     ]
     taskset = Aggregate(data=write(tmp_path, "clinc_aggregate_train", rows))
     for index in range(3):
-        assert isinstance(taskset.oracle(taskset.task("clinc_train", index), delegate=True, seed=0), Relay)
+        assert isinstance(taskset.oracle(taskset.task("clinc_train", index), delegate=True, seed=0), Direct)
     unlabelled = taskset.task("clinc_train", 0)
     assert score("Which topic is the most common? (lines 1-2)", "music", unlabelled) is None
     assert score("How many requests by user 111? (lines 1-6)", "3", unlabelled) == 1.0  # needs no label

@@ -16,11 +16,11 @@ from ramet.agent.options import TreeOptions
 from ramet.budget import Budget
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.interfaces import Do, Move, View, World
+from ramet.interfaces import Do, KnowsImpossible, Move, View, World
 from ramet.tasks.craft.items import CROSS, KINDS, MAKES, make_items
 from ramet.tasks.craft.plan import Way, bottom_up, craft_calls, work_out
-from ramet.tasks.craft.taskset import Craft
-from ramet.tasks.craft.world import Book, CraftWorld, Recipe, goal_for, inventory_of, parse_targets, targets_of
+from ramet.tasks.craft.taskset import MIXED, Craft
+from ramet.tasks.craft.world import Book, CraftWorld, Recipe, covers, goal_for, inventory_of, parse_targets, targets_of
 from ramet.tasks.oracle import write_tools
 from ramet.tasks.play import demonstrate, play
 from ramet.tasks.registry import find_task
@@ -142,6 +142,17 @@ def test_train_is_train_medium_and_eval_is_all_the_rest() -> None:
     assert sorted(targets_in("eval")) == sorted(pair for bucket in BUCKETS for pair in targets_in(bucket))
 
 
+@pytest.mark.parametrize(("split", "number", "deepest"), [("train_shallow", 876, 4), ("train_mixed", 1440, 6)])
+def test_splits_of_mixed_depth_are_goals_of_train_up_to_a_tier(split: str, number: int, deepest: int) -> None:
+    assert CRAFT.size(split) == number
+    assert CRAFT.sizes(split) == (2, deepest)
+    pairs = targets_in(split)
+    allowed = [*targets_in("train_easy"), *targets_in("train_medium")]
+    assert sorted(pairs) == sorted(pair for pair in allowed if CRAFT.items.book.depths[pair[0]] <= deepest)
+    tiers = {CRAFT.items.book.depths[item] for item, _ in pairs[:100]}
+    assert tiers == set(range(2, deepest + 1))  # in random order
+
+
 @pytest.mark.parametrize(
     ("bucket", "mean", "least", "most"),
     [("easy", 3.6, 1, 10), ("medium", 20.9, 4, 59), ("hard", 86.4, 26, 141), ("extreme", 176.8, 103, 549)],
@@ -198,14 +209,21 @@ def test_a_task_is_found_by_its_name_and_states_goal_and_rules() -> None:
         CRAFT.task("hard", 136)
 
 
-def test_tasks_are_the_same_on_every_machine() -> None:
+@pytest.mark.parametrize(
+    ("mixed", "digest"),
+    [
+        (False, "067b3b16836a793132c0de27be46f3b31c6fe75e10ea4fc414fd39577c8add09"),
+        (True, "fa14fec5a3e898362b3c8ceeab567967745d424c337c022b84a8be0543c0fc22"),
+    ],
+)
+def test_tasks_are_the_same_on_every_machine(mixed: bool, digest: str) -> None:
     lines = [
         repr((task.question, task.reference, dict(task.context)))
         for split in CRAFT.splits
+        if (split in MIXED) == mixed
         for task in (CRAFT.task(split, index) for index in range(50))
     ]
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    assert digest == "067b3b16836a793132c0de27be46f3b31c6fe75e10ea4fc414fd39577c8add09"
+    assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == digest
 
 
 # Recipes and inventory.
@@ -312,11 +330,54 @@ def test_a_written_goal_is_parsed_to_the_same_targets(targets: dict[str, int]) -
     assert parse_targets(goal_for(targets), CRAFT.items.book.depths) == targets
 
 
+@pytest.mark.parametrize(
+    ("goal", "other", "same"),
+    [
+        ("Craft the following items: 2x m0_i2", "make 2x m0_i2", True),
+        ("3x m0_i2", "2x m0_i2", True),
+        ("1x m0_i2", "2x m0_i2", False),
+        ("2x m0_i2, 1x m1_i2", "2x m0_i2", True),
+        ("2x m0_i2", "2x m0_i2, 1x m1_i2", False),
+        ("2x m1_i2", "2x m0_i2", False),
+        ("tidy up", "tidy up", False),  # no items: the words decide
+    ],
+)
+def test_a_goal_is_the_same_if_it_asks_for_all_items_in_the_same_number_or_more(
+    goal: str, other: str, same: bool
+) -> None:
+    assert CRAFT.same_goal(LOG, goal, other) is same
+
+
+@pytest.mark.parametrize(
+    ("goal", "impossible"),
+    [("2x m0_i2", False), ("2x m0_ore", True), ("2x m0_i2, 1x m0_ore", True), ("2x m0_i22", True), ("tidy up", True)],
+)
+def test_base_materials_and_goals_without_items_are_impossible(goal: str, impossible: bool) -> None:
+    assert isinstance(CRAFT, KnowsImpossible)
+    assert CRAFT.impossible(LOG, goal) is impossible
+
+
+def test_a_clone_with_all_items_of_its_parent_s_goal_is_refused() -> None:
+    asked = '<tool_call>{"name": "delegate", "arguments": {"goals": ["get me 9x torch"]}}</tool_call>'
+    engine = ScriptedEngine(lambda prompt: "Answer: done" if prompt.turn else asked)
+
+    async def run(*, allow_same_goal: bool) -> Tree:
+        options = TreeOptions(engine=engine, budget=Budget(), allow_same_goal=allow_same_goal)
+        return await play(Workshop(), LOG, options)
+
+    tree = anyio.run(functools.partial(run, allow_same_goal=False))
+    assert [refusal.kind for refusal in tree.root.turns[0].refusals] == ["same_goal"]
+    assert len(anyio.run(functools.partial(run, allow_same_goal=True)).nodes) > 1
+
+
 # Verdicts.
 
 
 class Workshop(Craft):
     """Crafting with the three recipes above."""
+
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        return covers(goal, other, BOOK.depths)
 
     def world(self, task: Task) -> World:
         return CraftWorld(BOOK, inventory_of(task))
@@ -489,6 +550,18 @@ def demonstrations(split: str, indices: range) -> list[Tree]:
         return [await demonstrate(CRAFT, CRAFT.task(split, index), delegate=True, seed=5) for index in indices]
 
     return anyio.run(run)
+
+
+def test_demonstrations_with_random_cuts_are_the_same_on_every_machine() -> None:
+    said = [
+        piece.text
+        for tree in [*demonstrations("easy", range(4)), *demonstrations("medium", range(4))]
+        for one in tree.nodes
+        for piece in one.pieces
+        if piece.sampled
+    ]
+    digest = hashlib.sha256("\n".join(said).encode()).hexdigest()
+    assert digest == "a91b81e3c76b432c862a812557cd1e93af7bdcd8db034c3bbe8a4dd09b7e6d77"
 
 
 def test_demonstrations_split_in_different_ways_and_some_clones_delegate() -> None:

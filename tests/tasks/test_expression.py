@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.errors import MalformedAction
-from ramet.tasks.expression import CANDIDATE, Sum, count_operators, find_expression, parse, rewrites, steps
+from ramet.tasks.expression import (
+    CANDIDATE,
+    Sum,
+    contains,
+    count_operators,
+    find_expression,
+    parse,
+    rewrites,
+    steps,
+    unwrap,
+)
 
 Built = tuple[str, int]  # an expression as text, and its value as Python computes it
 
@@ -203,3 +213,42 @@ def test_a_very_long_expression_is_refused() -> None:
     with pytest.raises(MalformedAction, match="2001 characters"):
         parse("1" * 2001)
     assert isinstance(parse("+".join(["1"] * 1000)), Sum)
+
+
+# Comparing.
+
+
+@pytest.mark.parametrize(
+    ("whole", "part", "found"),
+    [
+        ("1+2", "1+2", True),
+        ("2+1", "1+2", True),
+        ("((1+2))", "1+2", True),
+        ("1+2", "(1)+(2)", True),
+        ("(1+2)+3", "3+(2+1)", True),
+        ("4*(2+1)", "(1+2)*4", True),
+        ("2*(3*4)", "4*3*2", True),
+        ("1-(2-3)", "1-2+3", True),
+        ("1+2+0", "1+2", True),  # and more
+        ("(1+2)*1", "1+2", True),
+        ("5*2*3-7", "2*3", True),
+        ("7-2*3", "2*3", False),  # its sign is another
+        ("1+2", "1+2+3", False),
+        ("1+2", "(1+2)*3", False),
+        ("2-1", "1-2", False),
+        ("2*3", "2+3", False),
+        ("1+2", "1+2+2", False),
+        ("12", "1+2", False),
+    ],
+)
+def test_an_expression_contains_another_in_any_order(whole: str, part: str, found: bool) -> None:
+    assert contains(parse(whole), parse(part)) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [("3+4", "3+4"), ("((3+4))", "3+4"), ("(3*4)", "3*4"), ("-(3-4)", "-3+4"), ("(3+4)*5", "(3+4)*5"), ("(7)", "7")],
+)
+def test_brackets_around_a_whole_expression_are_removed(text: str, bare: str) -> None:
+    assert str(unwrap(parse(text))) == bare
+    assert unwrap(parse(text)).value() == parse(text).value()

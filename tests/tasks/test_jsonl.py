@@ -17,16 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet import Budget, Node, Task, Verdict
+from ramet.agent.dialects import DIALECTS
 from ramet.agent.options import TreeOptions
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.interfaces import TaskWorld, World
 from ramet.tasks.check import exact_match
 from ramet.tasks.dice import Dice, in_eval
-from ramet.tasks.jsonl import JsonLines, fitting, in_share, same_words
+from ramet.tasks.jsonl import JsonLines, groups_of, in_share, same_words
 from ramet.tasks.judge import Judge
-from ramet.tasks.oracle import Relay, script
-from ramet.tasks.play import play
+from ramet.tasks.oracle import Direct, script
+from ramet.tasks.play import demonstrate, play
 from ramet.tasks.registry import load_taskset
 from ramet.tasks.validate import validate
 
@@ -298,7 +299,7 @@ def test_the_oracle_is_right_alone_and_delegating_in_every_dialect(tmp_path: Pat
     report = anyio.run(functools.partial(validate, taskset, "all", num_tasks=9))
     assert report.faults == []
     assert report.tasks == len(rows)
-    assert report.delegating == report.trees / 2
+    assert report.delegating == len(DIALECTS) * sum("context" in one for one in rows)
 
 
 def same_answer(answer: str, fields: Mapping[str, Any]) -> bool:
@@ -313,10 +314,35 @@ def test_the_first_alias_that_matches_is_the_example_for_a_pattern(tmp_path: Pat
         taskset.oracle(taskset.task("all", 1), delegate=False, seed=0)
 
 
-def test_keys_are_passed_on_while_their_texts_fit() -> None:
-    assert fitting({"A": "one two", "B": ""}) == ("A", "B")
-    assert fitting({f"{i}": "word " * 1000 for i in range(9)}) == ("0", "1", "2", "3")
-    assert fitting({}) == ()
+def test_texts_are_shared_out_among_clones() -> None:
+    assert groups_of({}) == []
+    assert groups_of({"A": "one"}) == [("A",)]
+    assert groups_of({"A": "one two", "B": ""}) == [("A", "B")]  # one text has all the words
+    assert groups_of(dict.fromkeys("ABCD", "word")) == [("A", "B"), ("C", "D")]
+    assert groups_of({"a": "one", "b": "two", "c": "three"}) == [("a",), ("b",), ("c",)]
+
+
+def test_a_clone_gets_at_most_a_quarter_of_a_window_of_words_and_there_are_at_most_eight() -> None:
+    long = {f"{i}": "word " * 1000 for i in range(9)}
+    assert groups_of(long) == [("0", "1", "2", "3"), ("4", "5", "6", "7"), ("8",)]
+    assert groups_of({"A": "word " * 5000, "B": "word"}) == [("B",)]  # A does not fit
+    assert groups_of({f"{i}": "word " * 4096 for i in range(10)}) == [(f"{i}",) for i in range(8)]
+
+
+def test_clones_quote_from_their_texts_and_the_root_answers(tmp_path: Path) -> None:
+    texts = {"Ada": "Born 1815. Ada wrote the first program.", "Alan": "Born 1912. He ran."}
+    taskset = JsonLines(file=write(tmp_path, row("Who wrote the first program?", "Ada", context=texts)))
+    task = taskset.task("all", 0)
+    tree = anyio.run(functools.partial(demonstrate, taskset, task))
+    assert [(node.goal, node.answer) for node in tree.nodes] == [
+        ("Who wrote the first program?", "Ada"),
+        (
+            "Quote from your texts (part 1 of 2) what helps to answer: Who wrote the first program?",
+            "Ada wrote the first program.",
+        ),
+        ("Quote from your texts (part 2 of 2) what helps to answer: Who wrote the first program?", "Born 1912."),
+    ]
+    assert "1912" not in tree.nodes[1].pieces[0].text
 
 
 @pytest.mark.parametrize("dialect", ["tools", "python"])
@@ -363,8 +389,8 @@ class Backwards:
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         return Verdict(score=exact_match(node.answer, [backwards(node.goal)]), how="exact")
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Relay:
-        return Relay(task.question, backwards(task.question), delegate=delegate)
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Direct:
+        return Direct(backwards(task.question))
 
     def self_check(self, task: Task) -> tuple[float, float]:
         right = backwards(task.question)
@@ -380,5 +406,4 @@ def test_a_taskset_of_your_own_in_thirty_lines(split: str) -> None:
     source = inspect.getsource(Backwards) + inspect.getsource(backwards)
     assert sum(bool(line.strip()) for line in source.splitlines()) <= 30
     report = anyio.run(functools.partial(validate, Backwards(), split, num_tasks=20))
-    assert report.faults == []
-    assert report.delegating == report.trees / 2
+    assert (report.faults, report.delegating) == ([], 0)

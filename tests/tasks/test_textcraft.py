@@ -158,6 +158,15 @@ def test_inventory_items_without_a_recipe_are_items(data: Path) -> None:
     assert world.functions["craft"]({}, "poppy", 1) == "error: poppy is a base material: it has no recipe"
 
 
+def test_goals_are_compared_and_known_as_impossible_by_their_items(data: Path) -> None:
+    textcraft = TextCraft(data=data)
+    task = textcraft.task("train", 0)
+    assert textcraft.same_goal(task, "make 4x torch and 2x sign", task.question)
+    assert not textcraft.same_goal(task, "make 4x torch", task.question)
+    goals = ("make 4x torch", "make 2x poppy", "make 4x lantern")
+    assert [textcraft.impossible(task, goal) for goal in goals] == [False, True, True]
+
+
 def test_the_oracle_takes_its_recipes_from_the_known_solution(data: Path) -> None:
     assert gold_ways([{"ingredients": {"log": 2}, "target": "planks", "count": 8, "times": 2}]) == {
         "planks": Way(takes={"log": 1}, makes=4)

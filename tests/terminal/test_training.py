@@ -8,9 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
+from ramet.config import load
 from ramet.store import RunDir
-from ramet.terminal.training import TrainingView, clock, sparkline, time_left
-from ramet.train.settings import TrainConfig
+from ramet.store.checkpoints import Best, write_best
+from ramet.terminal.training import TrainingView, clock, ending, restart_command, sparkline, step_line, time_left
+from ramet.train.settings import TrainConfig, warm_config
 
 
 def drawn(watch: TrainingView) -> str:
@@ -59,6 +61,46 @@ def test_it_shows_the_last_numbers_their_course_and_the_time_left(tmp_path: Path
     ):
         assert words in " ".join(said.split())
     assert "delegated" not in said  # nobody told it
+
+
+def test_signs_of_trouble_are_shown_as_soon_as_there_are_any(tmp_path: Path) -> None:
+    watch = watching(tmp_path, steps=12)
+    calm = {"passed_on": 0.0, "impossible": None, "refused": 0.0, "root_stops": {"answered": 1.0, "window": 0.0}}
+    watch.on_step(record(0, **calm))
+    said = drawn(watch)
+    for words in ("passed", "impossible", "refused", "window", "answered"):
+        assert words not in said
+    assert "window" not in str(step_line(record(0, **calm)))
+    troubled = record(1, **calm | {"passed_on": 0.25, "root_stops": {"answered": 0.5, "window": 0.5}})
+    watch.on_step(troubled)
+    said = " ".join(drawn(watch).split())
+    assert "passed their goal on 25.0% ▁█" in said
+    assert "roots: window full 50% ▁█" in said
+    assert "passed on 25.0%  window full 50%" in str(step_line(troubled))
+
+
+def test_a_run_that_stopped_says_why_and_how_to_go_on_from_its_best_model(tmp_path: Path) -> None:
+    settings = TrainConfig(steps=9, warm={"steps": 2})
+    run = RunDir.create(tmp_path, "mine", config=settings, kind="train")
+    failed = record(5, stopped="no signal in 3 steps")
+    assert "no signal in 3 steps" in str(step_line(failed))
+    first, last = ending(run, [failed], 3)
+    assert first == "stopped after step 6: no signal in 3 steps"
+    assert last.endswith(f"train --resume {run.path}")
+    (run.path / "best").mkdir()
+    write_best(run.path, Best(step=4, value=0.5))
+    _, best, _ = ending(run, [failed], 3)
+    assert best.startswith("go on from the best, 50% after step 4, with: ")
+    assert best.endswith(f" train {run.path}/config.toml model={run.path}/best warm.steps=0")
+    config = load(TrainConfig, file=run.path / "config.toml", words=best.split()[-2:])
+    assert (config.model, warm_config(config)) == (f"{run.path}/best", None)
+
+
+def test_a_run_that_ended_says_only_what_there_is_to_say(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "mine", config=TrainConfig(steps=9), kind="train")
+    assert ending(run, [record(8)], 0) == []
+    assert ending(run, [record(5)], 3)[0].startswith("the time limit is reached; resume with: ")
+    assert "warm.steps" not in restart_command(run)
 
 
 def test_a_supervised_start_counts_its_own_steps_and_so_does_what_follows(tmp_path: Path) -> None:

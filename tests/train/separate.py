@@ -31,6 +31,7 @@ class SeparateBackend:
 
     def __init__(self, config: TrainConfig | WarmConfig) -> None:
         self.folder = Path(config.model)
+        self.skip_zero_credit = config.update.skip_zero_credit
         model = load_model(self.folder, device="cpu")
         self.sampled = copy.deepcopy(model)
         self.learner = make_learner(prepare(model, packed=False), config.update)
@@ -42,9 +43,13 @@ class SeparateBackend:
         return self.engine.policy_version
 
     async def forward_backward(self, rows: Sequence[Row], *, loss: Loss, temperature: float) -> Stats:
-        total, clipped, gaps, entropies = 0.0, [], [], []
+        total, clipped, gaps, entropies, num_skipped, num_read = 0.0, [], [], [], 0, 0
         for row, advantage in zip(rows, token_advantages(rows, loss), strict=True):
+            if advantage == 0 and self.skip_zero_credit:
+                num_skipped += 1
+                continue
             logprobs, entropy = self._logprobs(row, temperature)
+            num_read += len(row.read)
             recorded = None if row.logprobs is None else torch.tensor(list(compress(row.logprobs, row.mask)))
             terms, outside = token_losses(logprobs, recorded, advantage, loss)
             terms.sum().backward()
@@ -57,10 +62,11 @@ class SeparateBackend:
         return Stats(
             loss=total,
             num_rows=len(rows),
+            num_skipped=num_skipped,
             num_trained=sum(row.num_trained for row in rows),
             num_tokens=sum(len(row.read) for row in rows),
-            num_read=sum(len(row.read) for row in rows),
-            num_batches=len(rows),
+            num_read=num_read,
+            num_batches=len(rows) - num_skipped,
             clip_fraction=float(torch.cat(clipped).mean()),
             logprob_gap=None if gap is None else float(gap.mean()),
             logprob_gap_max=None if gap is None else float(gap.max()),

@@ -8,12 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+import anyio
 import pytest
+import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -23,6 +27,7 @@ from ramet.store import RunDir, query
 from ramet.store.checkpoints import STATE, latest
 from ramet.train.loop import resume, train
 from ramet.train.phase import OpenBackend, open_local
+from ramet.train.rows import Row
 from tests.train import small
 from tests.train.separate import SeparateBackend
 
@@ -80,6 +85,8 @@ def test_a_run_leaves_metrics_trees_and_a_model_behind(tmp_path: Path, folder: P
     assert ["eval_score" in record for record in told] == [False, True, False, True]
     trees = list(ramet.read_trees(run))
     assert len(trees) == len({tree.id for tree in trees}) == 4 * 2 * 6 + 2 * 3
+    assert query(run, "select count(*) from metrics where stops.answered >= 0 and refusals.same_goal >= 0")[1] == [(4,)]
+    assert query(run, "select count(*) from metrics where nodes_by_verdict.exact[1] = 12")[1] == [(4,)]
     assert query(run, "select count(*) from metrics where logprob_gap < 1e-4 or flat = 2")[1] == [(4,)]
     newest = latest(run.path)
     assert newest is not None
@@ -110,6 +117,51 @@ def test_both_backends_play_the_same_trees_and_take_the_same_steps(tmp_path: Pat
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-5)
 
 
+@pytest.mark.parametrize("aggregation", ["token", "node", "tree"])
+def test_a_backend_of_its_own_leaves_rows_without_credit_out_and_takes_the_same_step(
+    folder: Path, aggregation: str
+) -> None:
+    """It adds up one row after the other, so that nothing is rounded in another way: the bits are the same."""
+    rows = [
+        Row(
+            token_ids=(5, 6, 7 + place, 8),
+            mask=(False, False, True, True),
+            logprobs=(0.0, 0.0, -1.0, -2.0),
+            advantage=advantage,
+            tree_id="ab"[place % 2],
+            node=place,
+        )
+        for place, advantage in enumerate([0.5, 0.0, -0.25, 0.0, 0.0])
+    ]
+    found = []
+    for skips in ("false", "true"):
+        config = small.config(folder, f"update.skip_zero_credit={skips}", f"loss.aggregation={aggregation}")
+        with closing(SeparateBackend(config)) as made:
+            stats = anyio.run(partial(made.forward_backward, rows, loss=config.loss, temperature=1.0))
+            grown = [one.grad.clone() for one in made.learner.policy.core.parameters() if one.grad is not None]
+            found.append((stats, grown))
+    (every, whole), (some, part) = found
+    assert (every.num_skipped, some.num_skipped, some.num_batches) == (0, 3, 2)
+    assert (some.loss, some.num_trained) == (every.loss, every.num_trained)
+    assert whole
+    assert all(torch.equal(one, other) for one, other in zip(whole, part, strict=True))
+
+
+@pytest.mark.parametrize("skips", ["false", "true"])
+def test_both_backends_agree_whether_rows_without_credit_are_computed_or_not(
+    tmp_path: Path, folder: Path, skips: str
+) -> None:
+    config = small.config(folder, "steps=2", f"update.skip_zero_credit={skips}")
+    local, separate = (
+        train(config, runs=tmp_path / name, open_backend=opener).metrics()
+        for name, opener in (("local", open_local), ("separate", SeparateBackend))
+    )
+    for one, other in zip(local, separate, strict=True):
+        assert (one["num_skipped"], one["num_trained"]) == (other["num_skipped"], other["num_trained"])
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+    assert (sum(record["num_skipped"] for record in local) > 0) == (skips == "true")
+
+
 def test_a_backend_that_cannot_sample_while_it_trains_refuses_overlap(tmp_path: Path, folder: Path) -> None:
     class Alternating(SeparateBackend):
         supports_overlap = False
@@ -130,8 +182,9 @@ def test_a_backend_that_cannot_sample_while_it_trains_refuses_overlap(tmp_path: 
             "eval.every=1",
             "eval.num_tasks=2",
         ],
+        ["refill=2", "group_size=2"],
     ],
-    ids=["lora", "kl", "padded"],
+    ids=["lora", "kl", "padded", "refill"],
 )
 def test_a_run_that_stopped_anywhere_goes_on_to_the_same_bits(tmp_path: Path, folder: Path, words: list[str]) -> None:
     config = small.config(folder, "steps=5", *words)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 import ramet
 from ramet.errors import TrainError
+from ramet.train.loss import totals
 from ramet.train.rows import Row, tree_rows
 from ramet.types import Node, Piece, Task, Tree
 from tests.conftest import in_virtual_time
@@ -61,6 +63,23 @@ def test_a_node_s_pieces_become_one_row() -> None:
         versions=(7, 8),
     )
     assert only.read == (1, 2, 3, 4, 5)
+
+
+def test_a_mistake_in_a_demonstration_is_read_but_carries_no_loss() -> None:
+    mistake = replace(said(3, 4, logprobs=(-0.1, -0.2)), taught=False)
+    tree = tree_of(given(1, 2), mistake, given(5), said(6, 7, logprobs=(-0.3, -0.4)))
+    (only,) = tree_rows(tree, {0: (1.0, 1.0)})
+    assert only.token_ids == (1, 2, 3, 4, 5, 6, 7)
+    assert only.mask == (False, False, False, False, False, True, True)
+    assert only.logprobs == (0.0, 0.0, 0.0, 0.0, 0.0, -0.3, -0.4)
+    assert only.num_trained == 2
+    assert only.read == (1, 2, 3, 4, 5, 6)
+    counted = totals([only, row(1, 2, 3, trained=2)])
+    assert counted.tokens == 4  # two of the mistaken tree, two of the other
+
+
+def test_a_node_that_only_made_mistakes_has_no_row() -> None:
+    assert tree_rows(tree_of(given(1, 2), replace(said(3), taught=False)), {0: (1.0, 1.0)}) == []
 
 
 def test_nodes_that_said_nothing_have_no_row() -> None:

@@ -14,17 +14,26 @@ import ramet
 from ramet.config import load, to_toml
 from ramet.errors import ConfigError
 from ramet.train.loss import Loss
-from ramet.train.settings import EvalConfig, SamplerConfig, TrainConfig, UpdateConfig, WarmConfig, warm_config
+from ramet.train.settings import (
+    EvalConfig,
+    SamplerConfig,
+    StopConfig,
+    TrainConfig,
+    UpdateConfig,
+    WarmConfig,
+    warm_config,
+)
 
 SETTINGS: dict[type[Any], str] = {
-    TrainConfig: "name model task taskset dialect steps tasks_per_step group_size overlap seed temperature budget "
-    "budget_per show_budget rule credit loss update sampler eval warm track max_logprob_gap save_every "
-    "keep_checkpoints minutes",
-    WarmConfig: "name model task taskset run least dialect delegate steps trees_per_step seed budget show_budget loss "
-    "update sampler track save_every keep_checkpoints",
+    TrainConfig: "name model task taskset dialect steps tasks_per_step group_size refill overlap seed temperature "
+    "budget budget_per show_budget allow_same_goal rule credit loss update sampler eval warm track max_logprob_gap "
+    "save_every keep_checkpoints keep_best stop minutes",
+    WarmConfig: "name model task taskset run least honest_failures dialect delegate steps trees_per_step seed budget "
+    "show_budget loss update sampler track save_every keep_checkpoints",
     UpdateConfig: "learning_rate warmup_steps schedule betas weight_decay max_grad_norm micro_batch_tokens packed "
-    "gradient_checkpointing lora_rank lora_alpha",
+    "skip_zero_credit gradient_checkpointing lora_rank lora_alpha",
     SamplerConfig: "device dtype max_batch cache_tokens window",
+    StopConfig: "fraction least window no_signal_steps",
     EvalConfig: "every task num_tasks temperature",
     Loss: "kind bounds dual_clip ceiling kl aggregation divisor",
 }
@@ -66,6 +75,10 @@ def test_reading_settings_loads_no_torch() -> None:
         ("update.schedule=square", "update.schedule: input should be"),
         ("loss.kind=dpo", "loss.kind: input should be 'ppo', 'cispo' or 'plain'; got 'dpo'"),
         ("overlap=-1", "overlap is a number from 0 up; got -1"),
+        ("refill=-1", "refill is a number from 0 up; got -1"),
+        ("stop.fraction=2", "stop.fraction is a share from 0 to 1; got 2"),
+        ("stop.fractoin=0.5", "unknown setting 'stop.fractoin': did you mean stop.fraction?"),
+        ("stop.window=0", "stop.window is a number from 1 up; got 0"),
         ("minutes=0", "minutes is a number above 0; got 0"),
         ("warm.task=craft:easy", "warm.steps is missing"),
         ("warm={steps=3, seed=4}", "warm.seed cannot be set: a run has one seed for its supervised start and RL"),

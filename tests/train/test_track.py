@@ -15,7 +15,7 @@ import pytest
 
 from ramet.errors import ConfigError
 from ramet.train.loop import resume, train
-from ramet.train.track import TRACKERS, Tracker, check_trackers, tracking
+from ramet.train.track import TRACKERS, Tracker, check_trackers, scalars, tracking
 from tests.cli.test_main import environment
 from tests.train import small
 
@@ -159,3 +159,8 @@ def test_every_tracker_that_is_installed_keeps_what_it_is_told_and_prints_nothin
         else:
             written = [path for path in folder.rglob("*") if path.suffix == ".wandb" or "tfevents" in path.name]
             assert any(path.stat().st_size > 100 for path in written)
+
+
+def test_lists_and_tables_become_one_number_per_place_and_name() -> None:
+    record = {"loss": 1, "note": "slow", "gap": None, "by_depth": [1.0, None], "kinds": {"exact": [0.5], "root": {}}}
+    assert scalars(record) == {"loss": 1.0, "by_depth/0": 1.0, "kinds/exact/0": 0.5}

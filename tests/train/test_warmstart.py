@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 
 import ramet
 from ramet.agent.options import TreeOptions
+from ramet.budget import Budget
 from ramet.config import load
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError, TrainError
 from ramet.store import RunDir
 from ramet.store.checkpoints import latest
 from ramet.tasks.arithmetic import Arithmetic
+from ramet.tasks.craft.taskset import Craft
 from ramet.tasks.oracle import script
 from ramet.tasks.play import demonstrate, play
 from ramet.tokens.huggingface import load_renderer
@@ -25,7 +28,7 @@ from ramet.train.loop import train
 from ramet.train.replay import replay, uses_tokens_of
 from ramet.train.settings import WarmConfig
 from ramet.train.warmstart import demonstrations, filter_by_score, resume_warmstart, rows_to_copy, warmstart
-from ramet.types import Tree
+from ramet.types import Prompt, Tree
 from tests.train import small
 from tests.train.test_loop import Stopped, bits
 
@@ -98,6 +101,50 @@ def test_rows_to_copy_are_every_sampled_token_and_no_other(renderer: TokenRender
         assert copied == "".join(piece.text + "<|im_end|>" for piece in node.pieces if piece.sampled)
 
 
+def with_mistakes(renderer: TokenRenderer, number: int) -> list[Tree]:
+    craft = Craft(style="uniform", mistakes=1.0)
+    budget = Budget(tokens=100_000, nodes=128, depth=6, turns=12, window=50_000, parent_share=0.25)
+
+    async def play_all() -> list[Tree]:
+        tasks = [craft.task("train_easy", index) for index in range(number)]
+        return [await demonstrate(craft, task, renderer=renderer, budget=budget) for task in tasks]
+
+    return anyio.run(play_all)
+
+
+def test_mistakes_of_a_demonstrator_are_read_and_not_copied(renderer: TokenRenderer) -> None:
+    trees = with_mistakes(renderer, 6)
+    assert any(not piece.taught for tree in trees for node in tree.nodes for piece in node.pieces)
+    for tree in trees:
+        for row in rows_to_copy([tree]):
+            pieces = tree.nodes[row.node].pieces
+            copied = renderer.tokenizer.decode(list(compress(row.token_ids, row.mask)))
+            assert copied == "".join(piece.text + "<|im_end|>" for piece in pieces if piece.sampled and piece.taught)
+            assert list(row.token_ids) == tree.nodes[row.node].token_ids
+
+
+def test_mistakes_are_still_known_when_a_tree_is_said_again(renderer: TokenRenderer) -> None:
+    (theirs,) = with_mistakes(renderer, 1)
+
+    async def again() -> Tree | None:
+        return await replay(theirs, renderer=renderer, taskset=Craft())
+
+    ours = anyio.run(again)
+    assert ours is not None
+    marks = [[piece.taught for piece in node.pieces] for node in theirs.nodes]
+    assert False in [mark for node in marks for mark in node]
+    assert [[piece.taught for piece in node.pieces] for node in ours.nodes] == marks
+
+
+def test_demonstrations_that_report_a_failure_are_learnt_from_if_that_is_wanted(renderer: TokenRenderer) -> None:
+    right = shown(renderer)
+    failed = elsewhere(3, engine=ScriptedEngine(lambda _: "Answer: Could not do it"))
+    cut = elsewhere(3, engine=ScriptedEngine(lambda _: Reply(text="word " * 5000)))
+    trees = [right, failed, cut]
+    assert filter_by_score(trees, least=1.0, source="here") == [right]
+    assert filter_by_score(trees, least=1.0, source="here", honest_failures=True) == [right, failed]
+
+
 def test_a_share_of_demonstrations_delegates_and_the_same_ones_each_time(folder: Path, renderer: TokenRenderer) -> None:
     def delegating(*words: str) -> list[bool]:
         given = config(folder, *words)
@@ -163,6 +210,22 @@ def test_a_node_that_was_cut_short_is_not_shown(renderer: TokenRenderer) -> None
         return await replay(cut, renderer=renderer, taskset=TASKS)
 
     assert anyio.run(again) is None
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_goal_is_refused_again_only_if_it_was_refused_before(renderer: TokenRenderer, allowed: bool) -> None:
+    def passes_on(prompt: Prompt) -> str:
+        call = json.dumps({"name": "delegate", "arguments": {"goals": [f"Please: {prompt.goal}"]}})
+        return "Answer: 1" if prompt.turn else f"<tool_call>{call}</tool_call>"
+
+    async def twice() -> tuple[Tree, Tree | None]:
+        options = TreeOptions(engine=ScriptedEngine(passes_on), allow_same_goal=allowed)
+        theirs = await play(TASKS, TASKS.task("train", 3), options)
+        return theirs, await replay(theirs, renderer=renderer, taskset=TASKS)
+
+    theirs, ours = anyio.run(twice)
+    assert ours is not None
+    assert len(ours.nodes) == len(theirs.nodes) == (4 if allowed else 1)  # as deep as the task allows
 
 
 def test_trees_of_a_run_directory_are_learnt_from(tmp_path: Path, folder: Path) -> None:

@@ -272,7 +272,7 @@ class NodeRun:
         async with anyio.create_task_group() as group:
             for i, child in enumerate(admitted):
                 if isinstance(child, Refusal):
-                    reports[i] = Report(goal=child.goal, error=child.reason)
+                    reports[i] = Report(goal=child.goal, error=child.reason, refused=child.kind)
                 else:
                     group.start_soon(run, i, child, name="clone")
         self.node.state = State.ACTING

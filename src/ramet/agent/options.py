@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ramet.budget import Budget
@@ -26,6 +27,8 @@ class TreeOptions:
     seed: int | None = None  # None: the engine draws its own
     show_budget: bool = False  # whether messages say what the node may still spend
     judge: NodeJudge | None = None  # grades nodes that the taskset cannot grade
+    same_goal: Callable[[str, str], bool] | None = None  # whether the first goal is the second; None: by its words
+    allow_same_goal: bool = False  # whether a clone may get the goal of its parent or of another ancestor
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:

@@ -1,6 +1,7 @@
 """Admission: every child of a call is granted or refused before any of them starts.
 
-A refusal is text for the parent: it names the mistake or the limit. No request is dropped silently.
+A refusal is text for the parent: it names the mistake or the limit. Its `kind` is for counting. No request is dropped
+silently.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ramet.agent.goals import repeated_goal
 from ramet.agent.returns import parse_type
 from ramet.agent.wording import as_text, cut
 from ramet.budget import shares
@@ -75,7 +77,8 @@ def admit(parent: NodeRun, requests: Sequence[Request], *, awaited: int = 0) -> 
     for plan in plans:
         grant = next(granted) if isinstance(plan, Plan) else 0
         if isinstance(plan, Plan) and not grant:
-            plan = Refusal(goal=plan.goal, reason=_too_little(plan, lendable, budget.smallest_grant))
+            reason = _too_little(plan, lendable, budget.smallest_grant)
+            plan = Refusal(goal=plan.goal, reason=reason, kind="tokens")
         decided.append(plan)
         tokens.append(grant)
     children = _lend_all(parent, decided, tokens, lendable, awaited)
@@ -94,27 +97,43 @@ def _too_little(plan: Plan, lendable: int, least: int) -> str:
 
 def _plans(parent: NodeRun, requests: Sequence[Request]) -> list[Plan | Refusal]:
     """Check each request by itself and against the limits of the batch."""
-    budget, ledger = parent.tree_run.budget, parent.ledger
     plans: list[Plan | Refusal] = []
     per_call: Counter[int] = Counter()
-    nodes = ledger.nodes
+    nodes = parent.ledger.nodes
     for request in requests:
-        goal = cut(as_text(request.goal), 200)
         per_call[request.call] += 1
-        try:
-            if parent.closing is not None:
-                raise MalformedAction("this is the final turn: nothing can be started any more")
-            if ledger.depth < 1:
-                raise MalformedAction("clones at this depth cannot delegate: do it yourself")
-            if per_call[request.call] > budget.children:
-                raise MalformedAction(f"one call starts at most {budget.children} clones")
-            if nodes < 1:
-                raise MalformedAction(f"no clones left of {budget.nodes - 1}: do it yourself")
-            plans.append(_plan(parent, request))
-            nodes -= 1
-        except MalformedAction as fault:
-            plans.append(Refusal(goal=goal, reason=str(fault)))
+        plan = _check(parent, request, in_call=per_call[request.call], nodes=nodes)
+        nodes -= isinstance(plan, Plan)
+        plans.append(plan)
     return plans
+
+
+def _check(parent: NodeRun, request: Request, *, in_call: int, nodes: int) -> Plan | Refusal:
+    goal = cut(as_text(request.goal), 200)
+    limit = _limit(parent, in_call=in_call, nodes=nodes)
+    if limit is not None:
+        kind, reason = limit
+        return Refusal(goal=goal, reason=reason, kind=kind)
+    try:
+        plan = _plan(parent, request)
+    except MalformedAction as fault:
+        return Refusal(goal=goal, reason=str(fault), kind="malformed")
+    repeated = repeated_goal(parent, plan.goal, context=plan.context, text=plan.text)
+    return plan if repeated is None else Refusal(goal=goal, reason=repeated, kind="same_goal")
+
+
+def _limit(parent: NodeRun, *, in_call: int, nodes: int) -> tuple[str, str] | None:
+    """The limit that forbids another clone, whatever its goal: kind and reason of the refusal."""
+    budget = parent.tree_run.budget
+    if parent.closing is not None:
+        return "closing", "this is the final turn: nothing can be started any more"
+    if parent.ledger.depth < 1:
+        return "depth", "clones at this depth cannot delegate: do it yourself"
+    if in_call > budget.children:
+        return "children", f"one call starts at most {budget.children} clones"
+    if nodes < 1:
+        return "nodes", f"no clones left of {budget.nodes - 1}: do it yourself"
+    return None
 
 
 def _plan(parent: NodeRun, request: Request) -> Plan:
@@ -197,10 +216,11 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
     loan = parent.ledger.lend(tokens=tokens, nodes=nodes, money=money)
     child = parent.make_child(node, loan, context=plan.context, text=plan.text, returns=plan.returns)
     child.open(missing=plan.missing)
-    reason = _does_not_fit(child)
-    if reason is not None:
+    misfit = _does_not_fit(child)
+    if misfit is not None:
         loan.repay(started=False)
-        return Refusal(goal=cut(plan.goal, 200), reason=reason)
+        kind, reason = misfit
+        return Refusal(goal=cut(plan.goal, 200), reason=reason, kind=kind)
     parent.num_children += 1
     parent.loans.append((node, loan))
     tree_run.tree.nodes.append(node)
@@ -209,11 +229,12 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
     return Admitted(parent=parent, child=child, missing=plan.missing, critical_path=parent.critical_path)
 
 
-def _does_not_fit(child: NodeRun) -> str | None:
+def _does_not_fit(child: NodeRun) -> tuple[str, str] | None:
+    """The limit that a child's first prompt exceeds: kind and reason of the refusal."""
     window, size = child.tree_run.budget.window, child.transcript.size
     needed = child.limits.smallest_window(size)
     if needed > window:
-        return f"its goal and context need {needed:,} tokens, a window holds {window:,}: hand over less"
+        return "window", f"its goal and context need {needed:,} tokens, a window holds {window:,}: hand over less"
     if child.ledger.money is not None and child.ledger.money < child.limits.smallest_money(size):
-        return "not enough money is left for another clone"
+        return "money", "not enough money is left for another clone"
     return None

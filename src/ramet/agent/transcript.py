@@ -53,6 +53,7 @@ class Transcript:
             token_ids=completion.token_ids,
             logprobs=completion.logprobs,
             policy_version=completion.policy_version,
+            taught=completion.taught,
         )
         self.node.pieces.append(piece)
         self._messages.append(Message("assistant", text))

@@ -201,6 +201,7 @@ async def run(
     temperature: float = 1.0,
     seed: int | None = None,
     show_budget: bool = False,
+    allow_same_goal: bool = False,
 ) -> Tree:
     """Run a tree of clones on a task, within a hard budget.
 
@@ -216,5 +217,6 @@ async def run(
         temperature=temperature,
         seed=seed,
         show_budget=show_budget,
+        allow_same_goal=allow_same_goal,
     )
     return await TreeRun(task, options).run()

@@ -26,11 +26,13 @@ class Reply:
     """A reply that takes time or fails.
 
     It is complete after `seconds`; its tokens appear evenly over that time. With `fault` it then fails with that text.
+    `taught=False` marks a mistake in a demonstration, which is not trained on.
     """
 
     text: str
     seconds: float = 0.0
     fault: str | None = None
+    taught: bool = True
 
 
 Script = Callable[[Prompt], str | Reply]
@@ -114,7 +116,7 @@ class ScriptedEngine:
                 await self._generate(min(len(ids), max_tokens), reply, meter or Meter())
             finally:
                 self.running -= 1
-        return self._completion(ids, max_tokens)
+        return self._completion(ids, max_tokens, taught=reply.taught)
 
     def _ids(self, text: str, stop: Sequence[str]) -> list[int]:
         """Token ids up to a stop string, or with the end of turn."""
@@ -147,7 +149,7 @@ class ScriptedEngine:
             meter.tokens = int(num_tokens * share)
             self.generated += meter.tokens
 
-    def _completion(self, ids: list[int], max_tokens: int) -> Completion:
+    def _completion(self, ids: list[int], max_tokens: int, *, taught: bool) -> Completion:
         kept = tuple(ids[:max_tokens])
         exact = self.renderer.exact
         return Completion(
@@ -156,6 +158,7 @@ class ScriptedEngine:
             logprobs=(0.0,) * len(kept) if exact else (),  # a script has probability 1
             num_tokens=len(kept),
             finish="stop" if len(ids) <= max_tokens else "length",
+            taught=taught,
         )
 
 

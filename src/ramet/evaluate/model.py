@@ -84,7 +84,7 @@ def _trained_tasks(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]
 
 def _shared_settings(config: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
     """Dialect, prompt and limits of the training. Tokens are left out: an evaluation varies them."""
-    shared = {name: config[name] for name in ("dialect", "show_budget") if name in config}
+    shared = {name: config[name] for name in ("dialect", "show_budget", "allow_same_goal") if name in config}
     limits = {name: value for name, value in config.get("budget", {}).items() if name != "tokens"}
     fixed = {name: value for name, value in limits.items() if not isinstance(value, list)}
     trained, options = parse_spec(str(config.get("task", "")))[0], config.get("taskset", {})

@@ -103,6 +103,7 @@ class Pool:
             dialect=config.dialect,
             temperature=config.temperature,
             show_budget=config.show_budget,
+            allow_same_goal=config.allow_same_goal,
             judge=judge,
         )
         self.limits = parse_limits(config.budget)

@@ -28,6 +28,7 @@ class EvaluateConfig:
     temperature: float = 0.7
     seed: int = 0
     show_budget: bool = False  # whether messages say what the node may still spend
+    allow_same_goal: bool = False  # whether a clone may get the goal of its parent or of another ancestor
     trained: str = ""  # LEAST:MOST sizes the model was trained on; empty: as its run directory says
     concurrency: int = 64  # trees in parallel
     budget: dict[str, Any] = field(default_factory=dict[str, Any])  # limits that override the task's own

@@ -9,6 +9,7 @@ from typing import Any
 
 from ramet.draw import one_line
 from ramet.evaluate.format import share
+from ramet.report.curves import look_up
 from ramet.report.drilldown import show_command
 from ramet.report.format import amount
 from ramet.report.markup import Content, Markup, anchor, table, tag
@@ -27,6 +28,14 @@ METRICS = (
     ("nodes", "nodes per tree", COUNT),
     ("tokens", "tokens per tree", COUNT),
     ("critical_path_tokens", "critical path, tokens", COUNT),
+    ("passed_on", "clones with their parent's goal", SHARE),
+    ("impossible", "clones with a goal that cannot be met", SHARE),
+    ("unearned", "right nodes in whose subtree nothing was done", SHARE),
+    ("refused", "refused clones per tree", PLAIN),
+    ("faults", "failed calls per tree", PLAIN),
+    ("root_stops/window", "roots whose window was full", SHARE),
+    ("root_stops/budget", "roots that ran out of tokens", SHARE),
+    ("root_stops/turns", "roots that ran out of turns", SHARE),
     ("entropy", "entropy of a sampled token", PLAIN),
     ("logprob_gap", "log-probability gap between sampler and learner", PLAIN),
     ("eval_success", "held-out: success of the root", SHARE),
@@ -72,7 +81,7 @@ def _cell(run: Run, column: str, records: Sequence[Mapping[str, Any]], key: str,
     if key.startswith("eval_"):  # measured only every few steps: take the first or last steps that have it
         having = [record for record in run.metrics if as_number(record.get(key)) is not None]
         records = having[:1] if column == "first" else having[-1:] if column == "last" else having[-LAST:]
-    values = [value for record in records if (value := as_number(record.get(key))) is not None]
+    values = [value for record in records if (value := as_number(look_up(record, key))) is not None]
     if not values:
         return None
     mean = math.fsum(values) / len(values)

@@ -1,11 +1,21 @@
 """Where the checkpoints of a run are. Finding one needs no torch.
 
-checkpoints/step-000010/  config.json  model.safetensors  tokenizer.json ...  learner.safetensors
+    checkpoints/step-000010/  config.json  model.safetensors  tokenizer.json ...  learner.safetensors
+    best/checkpoints/step-000007/  the same without learner.safetensors
+    best/best.json                 its step and value
+
+`best` has the layout of a run, so a folder that ends in `best` names a model wherever a run does.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from ramet.errors import StoreError
+from ramet.store.atomic import temporary_name, write_text
 
 STATE = "learner.safetensors"  # optimiser state and full-precision weights, beside the model's own files
 
@@ -33,3 +43,45 @@ def checkpoint_step(checkpoint: Path | None) -> int:
         checkpoint_step(Path("runs/nano/checkpoints/step-000090"))  # 90
     """
     return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
+
+
+def remove_checkpoint(checkpoint: Path) -> None:
+    """Delete a checkpoint if it exists. It is renamed first, so that half of one is never taken for a complete one."""
+    if checkpoint.is_dir():
+        leftover = checkpoint.rename(temporary_name(checkpoint))
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The best model of a run so far: after how many steps, and its value in the evaluation."""
+
+    step: int
+    value: float
+
+
+def best_folder(run: Path) -> Path:
+    """Where the best model of a run is kept, whether or not it exists."""
+    return run / "best"
+
+
+def read_best(run: Path) -> Best | None:
+    """The best model of a run; None when none was kept yet."""
+    path = best_folder(run) / "best.json"
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        return Best(step=int(known["step"]), value=float(known["value"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"cannot read {path}: {error}") from None
+
+
+def write_best(run: Path, best: Best) -> None:
+    """Record the best model, after its checkpoint was saved. The optimiser state beside it is removed."""
+    folder = best_folder(run)
+    try:
+        (checkpoint_path(folder, best.step) / STATE).unlink(missing_ok=True)
+        write_text(folder / "best.json", json.dumps(asdict(best)) + "\n")
+    except OSError as error:
+        raise StoreError(f"cannot write {folder}: {error}") from None

@@ -26,6 +26,7 @@ def arrow_schema() -> pa.Schema:
     """The columns of a tree file. Changing them needs a new `SCHEMA` number."""
     import pyarrow as pa
 
+    refusal = pa.struct([("goal", pa.string()), ("reason", pa.string()), ("kind", pa.string())])
     turn = pa.struct(
         [
             ("tokens", pa.int64()),
@@ -34,13 +35,19 @@ def arrow_schema() -> pa.Schema:
             ("sampled_s", pa.float64()),
             ("closing", pa.string()),
             ("children", pa.list_(pa.int32())),
-            ("refusals", pa.list_(pa.struct([("goal", pa.string()), ("reason", pa.string())]))),
+            ("refusals", pa.list_(refusal)),
             ("repairs", pa.int32()),
             ("faults", pa.int32()),
         ]
     )
     piece = pa.struct(
-        [("sampled", pa.bool_()), ("text", pa.string()), ("num_ids", pa.int32()), ("policy_version", pa.int64())]
+        [
+            ("sampled", pa.bool_()),
+            ("text", pa.string()),
+            ("num_ids", pa.int32()),
+            ("policy_version", pa.int64()),
+            ("taught", pa.bool_()),
+        ]
     )
     columns = [
         ("tree", pa.string()),
@@ -123,6 +130,7 @@ def _row(node: Node) -> dict[str, Any]:
                 "text": _text(piece.text),
                 "num_ids": len(piece.token_ids),
                 "policy_version": piece.policy_version,
+                "taught": piece.taught,
             }
             for piece in node.pieces
         ],
@@ -134,7 +142,10 @@ def _row(node: Node) -> dict[str, Any]:
 
 def _turn_row(turn: Turn) -> dict[str, Any]:
     row = {name: getattr(turn, name) for name in Turn.__dataclass_fields__}
-    row["refusals"] = [{"goal": _text(refusal.goal), "reason": _text(refusal.reason)} for refusal in turn.refusals]
+    row["refusals"] = [
+        {"goal": _text(refusal.goal), "reason": _text(refusal.reason), "kind": refusal.kind}
+        for refusal in turn.refusals
+    ]
     return row
 
 
@@ -205,5 +216,6 @@ def _pieces(row: dict[str, Any]) -> Iterator[Piece]:
             token_ids=tuple(row["token_ids"][start:end]),
             logprobs=() if None in logprobs else tuple(logprobs),
             policy_version=piece["policy_version"],
+            taught=piece["taught"],
         )
         start = end

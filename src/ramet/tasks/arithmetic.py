@@ -15,7 +15,17 @@ from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import Ask, Move, TaskWorld, View, World
 from ramet.tasks.dice import Dice, in_eval
-from ramet.tasks.expression import Product, Sum, count_operators, find_expression, parse, rewrites, steps
+from ramet.tasks.expression import (
+    Product,
+    Sum,
+    contains,
+    count_operators,
+    find_expression,
+    parse,
+    rewrites,
+    steps,
+    unwrap,
+)
 from ramet.tasks.registry import check_index, parse_range
 from ramet.types import Node, Task, Verdict
 
@@ -100,6 +110,12 @@ class Arithmetic:
         """Whether the last whole numbers are equal: only they are graded."""
         del task
         return INTEGER.findall(one)[-1:] == INTEGER.findall(other)[-1:]
+
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether the expression of a goal contains that of another, in any order of terms and factors."""
+        del task
+        whole, part = find_expression(goal), find_expression(other)
+        return whole is not None and part is not None and contains(whole, part)
 
     def size_of(self, task: Task) -> float | None:
         """The number of operators."""
@@ -236,7 +252,7 @@ class Calculator:
     def _cut(self, expression: Sum, view: View) -> tuple[list[str], str] | None:
         """The parts to delegate, and the expression with a `?` for each."""
         dice = Dice("cut", *self.dice_seed, view.goal)
-        terms = expression.terms
+        terms = unwrap(expression).terms
         if len(terms) == 1:
             return _cut_product(terms[0][1], terms[0][0], dice)
         for _ in range(8):  # a cut into plain numbers leaves nothing to delegate
@@ -268,7 +284,7 @@ def _cut_sum(terms: Sequence[tuple[int, Product]], dice: Dice) -> tuple[list[str
 def _cut_product(term: Product, sign: int, dice: Dice) -> tuple[list[str], str] | None:
     factors = term.factors
     if len(factors) == 1:
-        return None if isinstance(factors[0], int) else ([str(factors[0])], "?" if sign > 0 else "-?")
+        return None
     edge = dice.between(1, len(factors) - 1)
     sides = [Product(factors[:edge]), Product(factors[edge:])]
     parts = [str(side) for side in sides if count_operators(Sum(((1, side),)))]

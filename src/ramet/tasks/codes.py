@@ -106,6 +106,12 @@ class Codes:
         del task
         return DIGIT.findall(one)[-1:] == DIGIT.findall(other)[-1:]
 
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether both goals have the same pattern."""
+        del task
+        pattern = pattern_in(goal)
+        return pattern is not None and pattern == pattern_in(other)
+
     def size_of(self, task: Task) -> float | None:
         """The number of codes."""
         return _codes(_pattern(task.question))

@@ -6,9 +6,11 @@ A sum is a list of signed terms, a term is a list of factors, a factor is a numb
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import cast
 
 from ramet.errors import MalformedAction
 
@@ -69,6 +71,20 @@ def parse(text: str) -> Sum:
     return expression
 
 
+def unwrap(expression: Sum) -> Sum:
+    """The expression without brackets around all of it; a minus sign before them is taken inside.
+
+    Example:
+        str(unwrap(parse("((3+4))")))  # "3+4"
+    """
+    while len(expression.terms) == 1 and len(expression.terms[0][1].factors) == 1:
+        sign, inner = expression.terms[0][0], expression.terms[0][1].factors[0]
+        if isinstance(inner, int):
+            break
+        expression = Sum(tuple((sign * other, term) for other, term in inner.terms))
+    return expression
+
+
 def find_expression(text: str) -> Sum | None:
     """The longest expression with an operator inside a text, or None."""
     for candidate in sorted(CANDIDATE.findall(text[:LONGEST]), key=len, reverse=True):
@@ -79,6 +95,58 @@ def find_expression(text: str) -> Sum | None:
         if count_operators(expression):
             return expression
     return None
+
+
+# Comparing.
+
+Term = tuple[int, tuple[object, ...]]  # sign and factors: numbers, or terms for a sum in brackets
+
+
+def contains(whole: Sum, part: Sum) -> bool:
+    """Whether an expression has all of another in it, in any order and with any needless brackets.
+
+    Example:
+        contains(parse("4*(2+1)+0"), parse("(1+2)*4"))  # True
+        contains(parse("2+1"), parse("(1+2)*4"))        # False
+    """
+    return _has_terms(_terms(whole), _terms(part))
+
+
+def _has_terms(terms: tuple[Term, ...], wanted: tuple[Term, ...]) -> bool:
+    if Counter(terms) >= Counter(wanted):
+        return True
+    if len(wanted) == 1 and any(sign == wanted[0][0] and _has(term, wanted[0][1]) for sign, term in terms):
+        return True
+    sums = [cast(tuple[Term, ...], factor) for _, term in terms for factor in term if isinstance(factor, tuple)]
+    return any(_has_terms(inner, wanted) for inner in sums)
+
+
+def _has(factors: tuple[object, ...], wanted: tuple[object, ...]) -> bool:
+    return Counter(factors) >= Counter(wanted)
+
+
+def _terms(expression: Sum) -> tuple[Term, ...]:
+    """The terms in a fixed order, without brackets that make no difference."""
+    terms: list[Term] = []
+    for sign, term in expression.terms:
+        factors = _factors(term)
+        inner = factors[0]
+        if len(factors) == 1 and isinstance(inner, tuple):
+            terms += [(sign * other, rest) for other, rest in cast(tuple[Term, ...], inner)]
+        else:
+            terms.append((sign, factors))
+    return tuple(sorted(terms, key=repr))
+
+
+def _factors(term: Product) -> tuple[object, ...]:
+    factors: list[object] = []
+    for factor in term.factors:
+        terms = () if isinstance(factor, int) else _terms(factor)
+        if len(terms) == 1 and terms[0][0] > 0:  # a product in brackets
+            factors += terms[0][1]
+        else:
+            factors.append(terms or factor)
+    return tuple(sorted(factors, key=repr))
 
 
 class _Reader:

@@ -17,7 +17,7 @@ from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import TaskWorld, World
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.grader import Grader, Unfinished
-from ramet.tasks.oracle import Relay
+from ramet.tasks.oracle import Direct
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
@@ -84,9 +84,9 @@ class Gym:
         del world
         return self._grade(task, node.answer) if node.parent is None else None
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Relay:
-        del seed
-        return Relay(task.question, self._answer(task), delegate=delegate)
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Direct:
+        del delegate, seed
+        return Direct(self._answer(task))
 
     def self_check(self, task: Task) -> tuple[float, float]:
         right = self._grade(task, self._answer(task)).score

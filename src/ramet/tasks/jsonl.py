@@ -11,7 +11,6 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from decimal import Decimal
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -20,16 +19,20 @@ from typing import Any, cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError, did_you_mean
-from ramet.interfaces import Move, TaskWorld, View, World
+from ramet.interfaces import Ask, Move, TaskWorld, View, World
 from ramet.tasks.check import NUMBER, exact_match, f1, last_number, normalise, same_number
 from ramet.tasks.files import Fields, read_context, read_lines
-from ramet.tasks.oracle import Relay
+from ramet.tasks.multihop.plans import key_sentence
 from ramet.tasks.registry import check_index, observed_sizes, split_tasks
 from ramet.types import Node, Task, Verdict, clean
 
 CHECKS = ("exact", "number", "f1", "regex", "judge")
 TOKEN = re.compile(r"\w+|[^\w\s]")
 WINDOW = 16_384
+MOST_WORDS = WINDOW // 4  # in the texts of one clone: a word takes up to two tokens, counting the space
+MOST_CLONES = 8
+QUOTE = "Quote from your texts (part {} of {}) what helps to answer:"
+PART = re.compile(r"\(part (\d+) of \d+\)")
 WRONG = "zqx"
 Check = Callable[[str, Fields], object]
 
@@ -81,9 +84,10 @@ class JsonLines:
         return TaskWorld(task)
 
     def budget(self, task: Task) -> Budget:
-        # A root that delegates writes the question and the titles again, and passes on the answer.
+        # A root that delegates writes the titles once and the question for every clone again.
         answer = len(_row(task)["answer"].encode(errors="replace"))
-        size = len(task.question) + sum(map(len, task.context)) + 2 * answer
+        copies = max(1, len(groups_of(task.context)))
+        size = copies * len(task.question) + sum(map(len, task.context)) + 2 * answer
         return Budget(
             tokens=12_000 + size,
             nodes=16,
@@ -273,27 +277,50 @@ def _checked_score(value: object, where: str) -> float:
 # The oracle.
 
 
-class Reader(Relay):
-    """Delegates the question with the texts, as many as fit in a window."""
+class Reader:
+    """Has clones quote from the texts what helps, each from a part of them, and answers. Without texts it answers."""
 
     def __init__(self, task: Task, answer: str, *, delegate: bool) -> None:
-        super().__init__(task.question, answer, delegate=delegate)
-        self.keys = fitting(task.context)
+        self.task = task
+        self.answer = answer
+        self.groups = groups_of(task.context) if delegate else []
 
     def move(self, view: View) -> Move:
-        if self.delegate and view.depth == 0 and view.turn > 0:
-            return Move(answer=self.answer)  # the clone's answer, which may have several lines
-        move = super().move(view)
-        return replace(move, asks=tuple(replace(ask, context=self.keys) for ask in move.asks))
+        if view.depth > 0:
+            return Move(answer=self._quote(view.goal))
+        if self.groups and view.turn == 0:
+            asks = [Ask(goal=self._goal(number), context=group) for number, group in enumerate(self.groups, start=1)]
+            return Move(asks=tuple(asks))
+        return Move(answer=self.answer)
+
+    def _goal(self, number: int) -> str:
+        return f"{QUOTE.format(number, len(self.groups))} {self.task.question}"
+
+    def _quote(self, goal: str) -> str:
+        """The sentence of the clone's texts that helps most."""
+        number = int(PART.findall(goal)[0])
+        texts = [self.task.context[key] for key in self.groups[number - 1]]
+        return key_sentence(" ".join(texts), self.task.question, self.answer)
 
 
-def fitting(context: Mapping[str, str]) -> tuple[str, ...]:
-    """The first keys whose texts fill at most half a window."""
-    keys: list[str] = []
-    room = WINDOW // 4  # a text has up to two tokens per word, counting the space
-    for key, text in context.items():
-        room -= len(TOKEN.findall(text))
-        if room < 0:
-            break
-        keys.append(key)
-    return tuple(keys)
+def groups_of(context: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """The keys in groups, one per clone: half of the words each, but no more than fill half a window.
+
+    A text that is too long for a clone is left out, and so are those for which there are no more clones.
+
+    Example:
+        groups_of({"a": "one", "b": "two", "c": "three"})  # [("a",), ("b",), ("c",)]
+    """
+    sizes = {key: len(TOKEN.findall(text)) for key, text in context.items()}
+    sizes = {key: size for key, size in sizes.items() if size <= MOST_WORDS}
+    limit = min(MOST_WORDS, max(sum(sizes.values()) // 2, max(sizes.values(), default=0)))
+    groups: list[tuple[str, ...]] = []
+    room = 0
+    for key, size in sizes.items():
+        if groups and size <= room:
+            groups[-1] += (key,)
+        else:
+            groups.append((key,))
+            room = limit
+        room -= size
+    return groups[:MOST_CLONES]

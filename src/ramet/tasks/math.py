@@ -18,7 +18,7 @@ from ramet.tasks.check import same_number
 from ramet.tasks.expression import parse
 from ramet.tasks.files import Row, TaskFile, task_file
 from ramet.tasks.grader import Grader, Unfinished
-from ramet.tasks.oracle import Relay
+from ramet.tasks.oracle import Direct
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
@@ -85,10 +85,10 @@ class Math:
         """Whether `one` would be right if `other` were the reference."""
         return grade(one, {"answer": other, "verify": _known(task)["verify"]}).score == 1.0
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Relay:
-        del seed
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Direct:
+        del delegate, seed
         known = _known(task)
-        return Relay(task.question, known["answer"], delegate=delegate, thought=known["solution"])
+        return Direct(known["answer"], thought=known["solution"])
 
     def self_check(self, task: Task) -> tuple[float, float]:
         known = _known(task)

@@ -109,6 +109,12 @@ class NumberSearch:
         right = bool(NOT_THERE.search(node.answer or ""))
         return Verdict(score=float(right), how="exact", reason="the number is not in this range")
 
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether the range of a goal contains that of another."""
+        del task
+        whole, part = find_range(goal), find_range(other)
+        return whole is not None and part is not None and whole[0] <= part[0] <= part[1] <= whole[1]
+
     def size_of(self, task: Task) -> float | None:
         """The number of candidates in the range."""
         low, high = _range(task.question)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from ramet.agent.dialects import terse
-from ramet.engine.scripted import Script
+from ramet.engine.scripted import Reply, Script
 from ramet.errors import ConfigError
 from ramet.interfaces import Ask, Do, Move, Oracle, View
 from ramet.types import Message, Prompt
@@ -32,10 +32,11 @@ def script(oracle: Oracle, dialect: str, *, solo: Oracle | None = None, levels: 
         raise ConfigError(f"oracles cannot write {dialect!r}; accepted: {', '.join(forms)}")
     write, parse = forms[dialect]
 
-    def reply(prompt: Prompt) -> str:
+    def reply(prompt: Prompt) -> Reply:
         history = tuple(parse(message) for message in prompt.messages[2:] if message.role == "user")
         mover = solo if solo is not None and prompt.depth == levels else oracle
-        return write(mover.move(View(goal=prompt.goal, depth=prompt.depth, history=history)))
+        move = mover.move(View(goal=prompt.goal, depth=prompt.depth, history=history))
+        return Reply(text=write(move), taught=not move.mistake)
 
     return reply
 
@@ -134,18 +135,16 @@ def parse_terse(message: Message) -> tuple[str, ...]:
     return tuple(results)
 
 
-class Relay:
-    """An oracle for tasks that cannot be split: it answers, or returns the answer of one clone."""
+class Direct:
+    """An oracle for tasks that it cannot split: it answers, whether it may delegate or not.
 
-    def __init__(self, question: str, answer: str, *, delegate: bool, thought: str = "") -> None:
-        self.question = question
+    To give the whole task to a clone would only teach a model to pass its goal on.
+    """
+
+    def __init__(self, answer: str, *, thought: str = "") -> None:
         self.answer = answer
-        self.delegate = delegate
         self.thought = thought
 
     def move(self, view: View) -> Move:
-        if self.delegate and view.depth == 0:
-            if view.turn == 0:
-                return Move(asks=(Ask(goal=f"Solve this and answer briefly. {self.question}"),))
-            return Move(answer=view.history[0][0])
+        del view
         return Move(thought=self.thought, answer=self.answer)

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.budget import Budget
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.interfaces import NodeJudge, Taskset, World
+from ramet.interfaces import ComparesGoals, NodeJudge, Taskset, World
 from ramet.tasks.oracle import script
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Node, Task, Tree, Verdict
 
 
 async def play(taskset: Taskset, task: Task, options: TreeOptions) -> Tree:
-    """Run one tree on a task and grade it. Budget and world are the taskset's unless the options name their own."""
+    """Run one tree on a task and grade it.
+
+    Budget, world and comparison of goals are the taskset's unless the options name their own.
+    """
     world = taskset.world(task) if options.world is None else options.world
-    options = replace(options, budget=options.budget or taskset.budget(task), world=world)
+    options = replace(
+        options,
+        budget=options.budget or taskset.budget(task),
+        world=world,
+        same_goal=options.same_goal or goal_comparison(taskset, task),
+    )
     tree = await TreeRun(task, options).run()
     await grade(tree, taskset, world, judge=options.judge)
     return tree
+
+
+def goal_comparison(taskset: Taskset, task: Task) -> Callable[[str, str], bool] | None:
+    """The taskset's own comparison of goals, for `TreeOptions.same_goal`; None if it has none."""
+    return partial(taskset.same_goal, task) if isinstance(taskset, ComparesGoals) else None
 
 
 async def grade(tree: Tree, taskset: Taskset, world: World, *, judge: NodeJudge | None = None) -> None:

@@ -29,6 +29,7 @@ from ramet.tasks.multihop.taskset import (
     compose,
     grade,
     hops_of,
+    same_question,
 )
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
@@ -120,6 +121,9 @@ class Search:
 
     def same(self, task: Task, one: str, other: str) -> bool:
         return self.multihop.same(task, one, other)
+
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        return same_question(self._corpus_of(task).fiction, goal, other)
 
     def size_of(self, task: Task) -> float | None:
         """The number of hops."""

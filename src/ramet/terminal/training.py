@@ -17,8 +17,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ramet.store import RunDir
-from ramet.store.checkpoints import latest
+from ramet.store.checkpoints import best_folder, latest, read_best
 from ramet.terminal.console import command, out
+from ramet.train.track import scalars
+from ramet.train.watch import STOPPED
 
 BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 32  # steps in a curve
@@ -35,6 +37,16 @@ SHOWN = (
     ("entropy", "entropy", ".2f"),
     ("logprob_gap", "logprob gap", ".1e"),
     ("eval_success", "eval success", ".0%"),
+    ("passed_on", "passed their goal on", ".1%"),
+    ("impossible", "impossible goals", ".1%"),
+    ("unearned", "right without work", ".1%"),
+    ("refused", "refused per tree", ".2f"),
+    ("faults", "faults per tree", ".2f"),
+    ("repairs", "repairs per tree", ".2f"),
+    ("root_stops/window", "roots: window full", ".0%"),
+    ("root_stops/budget", "roots: out of tokens", ".0%"),
+    ("root_stops/turns", "roots: out of turns", ".0%"),
+    ("root_stops/deadline", "roots: out of time", ".0%"),
 )
 PRINTED = (
     ("reward", "reward", ".3f"),
@@ -44,6 +56,12 @@ PRINTED = (
     ("tokens", "tokens", ",.0f"),
     ("loss", "loss", ".3f"),
     ("grad_norm", "grad norm", ".3g"),
+    ("passed_on", "passed on", ".1%"),
+    ("impossible", "impossible", ".1%"),
+    ("unearned", "unearned", ".1%"),
+    ("refused", "refused", ".2f"),
+    ("faults", "faults", ".2f"),
+    ("root_stops/window", "window full", ".0%"),
     ("logprob_gap", "logprob gap", ".1e"),
     ("collect_s", "collect", ".1f"),
     ("learn_s", "learn", ".1f"),
@@ -51,6 +69,10 @@ PRINTED = (
     ("eval_delegated", "eval delegated", ".0%"),
     ("eval_tokens", "eval tokens", ",.0f"),
 )
+# Signs of trouble: not shown while they are 0.
+HIDDEN_AT_ZERO = {"passed_on", "impossible", "unearned", "refused", "faults", "repairs"} | {
+    f"root_stops/{stop}" for stop in ("window", "budget", "turns", "deadline")
+}
 
 
 class TrainingView:
@@ -111,12 +133,13 @@ class TrainingView:
 def curves(records: Sequence[dict[str, Any]]) -> Table:
     """One line per metric: name, newest value, course, and success by depth."""
     grid = Table.grid(padding=(0, 2))
+    numbers = [scalars(record) for record in records]
     for name, label, shape in SHOWN:
-        values = [record.get(name) for record in records]
+        values = [record.get(name) for record in numbers]
         if name.startswith("eval_"):
             values = [value for value in values if value is not None]  # evaluated only every few steps
         known = [value for value in values if value is not None]
-        if known:
+        if known and (name not in HIDDEN_AT_ZERO or any(known)):
             more = by_depth(records[-1]) if name == "success" else ""
             grid.add_row(label, Text(f"{known[-1]:{shape}}", justify="right"), sparkline(values[-HISTORY:]), more)
     return grid
@@ -133,7 +156,8 @@ def by_depth(record: dict[str, Any]) -> str:
 
 
 def notes(record: dict[str, Any]) -> list[Text]:
-    return [Text(str(record["note"]), style="yellow")] if "note" in record else []
+    """What is unusual about a step: nothing to learn from it, or the reason why the run stops after it."""
+    return [Text(str(record[name]), style="yellow") for name in ("note", STOPPED) if name in record]
 
 
 def sparkline(values: Sequence[float | None]) -> str:
@@ -212,9 +236,30 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
     if not as_json:
         newest = latest(run.path) or run.path
         out.print(f"{newest}  ({command()} run QUESTION --model {newest})", style="dim")
-        if view.steps_left:
-            out.print(f"the time limit is reached; resume with: {resume_command(run)}", style="dim")
+        for line in ending(run, view.records.get("train", []), view.steps_left):
+            out.print(line, style="dim", soft_wrap=True)
     return run
+
+
+def ending(run: RunDir, records: Sequence[dict[str, Any]], steps_left: int) -> list[str]:
+    """Why a run ended before its last step, and how to go on."""
+    if not steps_left:
+        return []
+    reason = records[-1].get(STOPPED) if records else None
+    if reason is None:
+        return [f"the time limit is reached; resume with: {resume_command(run)}"]
+    best = read_best(run.path)
+    lines = [f"stopped after step {records[-1]['step'] + 1}: {reason}"]
+    if best is not None:
+        lines.append(f"go on from the best, {best.value:.0%} after step {best.step}, with: {restart_command(run)}")
+    return [*lines, f"resume all the same with: {resume_command(run)}"]
+
+
+def restart_command(run: RunDir) -> str:
+    """Start a new run like this one with its best model, which needs no supervised start."""
+    settings = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
+    skip = " warm.steps=0" if settings.get("warm") else ""
+    return f"{command()} {run.kind} {run.path / 'config.toml'} model={best_folder(run.path)}{skip}"
 
 
 def resume_command(run: RunDir) -> str:
@@ -229,11 +274,12 @@ def step_line(record: dict[str, Any]) -> Text:
     """
     step = f"step {record['step'] + 1}"
     parts = [f"{record['part']} {step}" if "part" in record else step]
+    numbers = scalars(record)
     for name, label, shape in PRINTED:
-        value = record.get(name)
-        if value is not None:
+        value = numbers.get(name)
+        if value is not None and (value or name not in HIDDEN_AT_ZERO):
             parts.append(f"{label} {value:{shape}}")
     text = Text("  ".join(parts))
-    if "note" in record:
-        text.append(f"  {record['note']}", style="yellow")
+    for note in notes(record):
+        text.append("  ").append_text(note)
     return text

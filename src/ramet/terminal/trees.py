@@ -19,7 +19,7 @@ from ramet.errors import EngineError, StoreError
 from ramet.store import RunDir, query, read_trees
 from ramet.store.facts import node_facts, tree_facts
 from ramet.tasks.judge import Judge
-from ramet.tasks.play import grade
+from ramet.tasks.play import goal_comparison, grade
 from ramet.tasks.question import RunPlan
 from ramet.terminal.console import command, out, print_json, table_console
 from ramet.terminal.live import summary, watch_tree
@@ -62,6 +62,8 @@ def _tree_options(plan: RunPlan, engine: OpenedEngine) -> TreeOptions:
         temperature=config.temperature,
         seed=config.seed,
         show_budget=config.show_budget,
+        same_goal=None if plan.taskset is None else goal_comparison(plan.taskset, plan.task),
+        allow_same_goal=config.allow_same_goal,
     )
 
 

@@ -7,7 +7,7 @@ saved, and a run that was killed plays the very same trees again.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import anyio
@@ -35,9 +35,16 @@ class Attempt:
 
 def step_attempts(taskset: Taskset, split: str, config: TrainConfig, *, step: int) -> list[Attempt]:
     """The trees of one step, in order: task by task, and the members of each group."""
+    return task_attempts(taskset, split, config, step=step, tasks=enumerate(indices(taskset, split, config, step=step)))
+
+
+def task_attempts(
+    taskset: Taskset, split: str, config: TrainConfig, *, step: int, tasks: Iterable[tuple[int, int]]
+) -> list[Attempt]:
+    """The trees of these tasks, given by their place in the step and their index in the split."""
     attempts: list[Attempt] = []
     bounds = parse_bounds(config.budget)
-    for place, index in enumerate(indices(taskset, split, config, step=step)):
+    for place, index in tasks:
         task = taskset.task(split, index)
         for member in range(config.group_size):
             drawn = (step, place, member) if config.budget_per == "tree" else (step, place)
@@ -54,10 +61,30 @@ def step_attempts(taskset: Taskset, split: str, config: TrainConfig, *, step: in
 
 def indices(taskset: Taskset, split: str, config: TrainConfig, *, step: int) -> list[int]:
     """The tasks of a step: the next ones of an endless split, or of a finite one that is reshuffled every epoch."""
+    places = range(step * config.tasks_per_step, (step + 1) * config.tasks_per_step)
+    return _indices_at(taskset, split, config, places)
+
+
+def fresh_tasks(taskset: Taskset, split: str, config: TrainConfig, *, step: int) -> Iterator[tuple[int, int]]:
+    """Tasks that may replace those of a step, by place and index. None of them is in the step already.
+
+    They follow those of the last step, so the first round of every step is the same with and without `refill`.
+    """
+    wanted = config.tasks_per_step * config.refill
+    start = config.tasks_per_step * config.steps + step * wanted
+    played = set(indices(taskset, split, config, step=step))
+    place = config.tasks_per_step
+    for index in _indices_at(taskset, split, config, range(start, start + wanted)):
+        if index not in played:
+            played.add(index)
+            yield place, index
+            place += 1
+
+
+def _indices_at(taskset: Taskset, split: str, config: TrainConfig, places: range) -> list[int]:
     size = taskset.size(check_split(taskset, split))
     if size == 0:
         raise TrainError(f"{taskset.name}:{split} has no tasks")
-    places = range(step * config.tasks_per_step, (step + 1) * config.tasks_per_step)
     if size is None:
         return list(places)
     orders = {epoch: _shuffled(size, config.seed, epoch) for epoch in {place // size for place in places}}

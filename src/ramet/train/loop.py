@@ -31,6 +31,7 @@ from ramet.train.phase import (
     reopen_run,
     tracked,
 )
+from ramet.train.refill import collect_with_signal
 from ramet.train.settings import TrainConfig, WarmConfig, resolve_model_path, warm_config
 from ramet.train.step import credited_rows
 from ramet.train.track import OnStep, check_trackers
@@ -175,20 +176,24 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
         dialect=config.dialect,
         temperature=config.temperature,
         show_budget=config.show_budget,
+        allow_same_goal=config.allow_same_goal,
     )
 
     async def collect_step(step: int) -> list[Tree]:
-        return await collect(plan.taskset, step_attempts(plan.taskset, plan.split, config, step=step), options)
+        return await collect_with_signal(plan.taskset, plan.split, config, options, rule=plan.rule, step=step)
 
     return Phase(
         config=config,
         collect=collect_step,
-        lesson=partial(credited_rows, rule=plan.rule),
+        lesson=partial(credited_rows, rule=plan.rule, num_groups=config.tasks_per_step if config.refill else None),
+        taskset=plan.taskset,
         temperature=config.temperature,
         max_logprob_gap=config.max_logprob_gap,
         overlap=config.overlap,
         stores_trees=True,
         evaluate=_evaluation(plan, run, backend, options),
+        keep_best=config.keep_best,
+        stop=config.stop,
         deadline=None if config.minutes is None else plan.began + 60 * config.minutes,
     )
 
@@ -214,6 +219,6 @@ def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOpt
         # The next step must not find a cache that a resumed run would not have.
         await backend.publish(step, fresh=True)
         run.write(trees, name=f"eval-{step:06d}")
-        return {f"eval_{name}": value for name, value in tree_metrics(trees).items()}
+        return {f"eval_{name}": value for name, value in tree_metrics(trees, taskset).items()}
 
     return evaluate

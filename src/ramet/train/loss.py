@@ -81,10 +81,20 @@ def share(row: Row, totals: Totals, loss: Loss) -> float:
             return 1 / loss.divisor
 
 
+def rows_to_compute(rows: Sequence[Row], loss: Loss, *, skip_zero_credit: bool = True) -> list[Row]:
+    """The rows that can change a gradient. A row whose credit is zero cannot, unless it has a KL term.
+
+    Leave the others out of the forward pass, but not out of `totals`: a share depends on all rows of the step.
+    """
+    skips = skip_zero_credit and not loss.kl
+    return [row for row in rows if row.num_trained and not (skips and row.advantage * row.weight == 0)]
+
+
 def token_advantages(rows: Sequence[Row], loss: Loss) -> list[float]:
     """One advantage per row, the same for each of its tokens, so that the *sum* of token losses is the step's loss.
 
-    For backends that sum token losses and know neither weights nor aggregation.
+    For backends that sum token losses and know neither weights nor aggregation. Rows whose advantage is 0 need not be
+    sent to them.
     """
     counted = totals(rows)
     return [row.advantage * row.weight * share(row, counted, loss) if row.num_trained else 0.0 for row in rows]

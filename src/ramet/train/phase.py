@@ -20,14 +20,24 @@ from typing import Any
 import anyio
 
 from ramet.errors import ConfigError, EngineError, StoreError, TrainError
-from ramet.interfaces import Backend
+from ramet.interfaces import Backend, Taskset
 from ramet.store import RunDir
-from ramet.store.checkpoints import checkpoint_step, latest
+from ramet.store.checkpoints import (
+    Best,
+    best_folder,
+    checkpoint_path,
+    checkpoint_step,
+    latest,
+    read_best,
+    remove_checkpoint,
+    write_best,
+)
 from ramet.train.metrics import age_metrics, tree_metrics
 from ramet.train.prefetch import Collect, prefetching
-from ramet.train.settings import TrainConfig, WarmConfig
+from ramet.train.settings import StopConfig, TrainConfig, WarmConfig
 from ramet.train.step import Lesson, update
 from ramet.train.track import OnStep, open_trackers, tracking
+from ramet.train.watch import STOPPED, evaluation_value, stop_reason
 from ramet.types import Tree
 
 OnStart = Callable[[RunDir], None]  # called with the run directory as soon as it exists
@@ -54,11 +64,14 @@ class Phase:
     config: TrainConfig | WarmConfig
     collect: Collect
     lesson: Callable[[Sequence[Tree]], Lesson]
+    taskset: Taskset | None = None  # knows more about goals and worlds than their words, for the metrics
     temperature: float = 1.0
     max_logprob_gap: float | None = None
     overlap: int = 0
     stores_trees: bool = False
     evaluate: Evaluate | None = None  # called after every step; returns {} where no evaluation is due
+    keep_best: bool = False  # whether the best model by evaluation is kept
+    stop: StopConfig | None = None  # when the run has failed
     deadline: float | None = None  # time.monotonic() after which the run stops, saved
 
 
@@ -74,14 +87,16 @@ async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnS
     newest = latest(run.path)
     logged = 0 if newest is None else await backend.load(newest)
     steps = range(logged, config.steps)
+    records = run.metrics()
     try:
         async with prefetching(phase.collect, steps, ahead=phase.overlap) as collect:
             for step in steps:
                 record = await _step(phase, backend, run, collect, step)
-                run.log(record)
+                records.append(record)
+                await _log(phase, backend, run, records)
                 logged = step + 1
                 on_step(record)
-                over = phase.deadline is not None and time.monotonic() > phase.deadline
+                over = STOPPED in record or (phase.deadline is not None and time.monotonic() > phase.deadline)
                 if over or logged == config.steps or logged % config.save_every == 0:
                     await backend.save(run.path, step=logged, keep=config.keep_checkpoints)
                 if over:
@@ -93,13 +108,38 @@ async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnS
         raise
 
 
+async def _log(phase: Phase, backend: Backend, run: RunDir, records: list[dict[str, Any]]) -> None:
+    """Log the last record, with the reason if the run stops because of it, and keep its model if it is the best."""
+    record = records[-1]
+    if phase.stop is not None and record["step"] + 1 < phase.config.steps:
+        reason = stop_reason(records, phase.stop)
+        record |= {} if reason is None else {STOPPED: reason}
+    run.log(record)
+    if phase.keep_best:
+        await _keep_best(backend, run, record)
+
+
+async def _keep_best(backend: Backend, run: RunDir, record: dict[str, Any]) -> None:
+    """Keep the model of this step if it is the best in an evaluation so far. The first of equals is kept.
+
+    This comes before the checkpoint of the step, so that a run that is killed in between repeats it.
+    """
+    value, best = evaluation_value(record), read_best(run.path)
+    if value is None or (best is not None and value <= best.value):
+        return
+    done = record["step"] + 1
+    remove_checkpoint(checkpoint_path(best_folder(run.path), done))  # of a run that was killed; weights may differ
+    await backend.save(best_folder(run.path), step=done, keep=1)
+    write_best(run.path, Best(step=done, value=value))
+
+
 async def _step(phase: Phase, backend: Backend, run: RunDir, collect: Collect, step: int) -> dict[str, Any]:
     began = time.monotonic()
     trees = await collect(step)
     if phase.stores_trees:
         run.write(trees, name=f"step-{step:06d}")
     collected = time.monotonic()
-    record = {"step": step, **tree_metrics(trees), **await _learn(phase, backend, trees, step)}
+    record = {"step": step, **tree_metrics(trees, phase.taskset), **await _learn(phase, backend, trees, step)}
     record |= {"collect_s": collected - began, "learn_s": time.monotonic() - collected}
     return record if phase.evaluate is None else record | await phase.evaluate(step + 1)
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
-from ramet.engine.scripted import ScriptedEngine
+from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import Taskset
+from ramet.tasks.play import goal_comparison
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Node, Piece, Prompt, Stop, Tree
 
@@ -44,14 +45,16 @@ async def replay(tree: Tree, *, renderer: TokenRenderer, taskset: Taskset | None
     Every node must have answered by itself: the prompts of a node that hit a limit depend on the moment. A tree that
     ends with other answers, for example because its world has changed, is dropped.
     """
-    turns = {node.path: [piece.text for piece in node.pieces if piece.sampled] for node in tree.nodes}
+    turns = {node.path: [piece for piece in node.pieces if piece.sampled] for node in tree.nodes}
     if any(node.stop is not Stop.ANSWERED for node in tree.nodes):
         return None
 
-    def script(prompt: Prompt) -> str:
+    def script(prompt: Prompt) -> Reply:
         node = run.tree.nodes[int(prompt.node_id.rpartition("/")[2])]
         own = turns.get(node.path, [])
-        return own[prompt.turn] if prompt.turn < len(own) else ""
+        if prompt.turn >= len(own):
+            return Reply(text="")
+        return Reply(text=own[prompt.turn].text, taught=own[prompt.turn].taught)
 
     loose = replace(tree.budget, tokens=NO_LIMIT, window=NO_LIMIT, node_tokens=None, seconds=None, money=None)
     try:
@@ -60,6 +63,8 @@ async def replay(tree: Tree, *, renderer: TokenRenderer, taskset: Taskset | None
             budget=loose,
             dialect=tree.dialect,
             world=None if taskset is None else taskset.world(tree.task),
+            same_goal=None if taskset is None else goal_comparison(taskset, tree.task),
+            allow_same_goal=not _refused_same_goal(tree),
         )
         run = TreeRun(tree.task, options)
         again = await run.run()
@@ -76,3 +81,8 @@ async def replay(tree: Tree, *, renderer: TokenRenderer, taskset: Taskset | None
 
 def _answers(tree: Tree) -> dict[tuple[int, ...], str | None]:
     return {node.path: node.answer for node in tree.nodes}
+
+
+def _refused_same_goal(tree: Tree) -> bool:
+    refusals = [refusal for node in tree.nodes for turn in node.turns for refusal in turn.refusals]
+    return any(refusal.kind == "same_goal" for refusal in refusals)

@@ -1,7 +1,8 @@
 """From trees to rows: what a backend learns from.
 
 A row is one token sequence as the engine saw it, with everything a loss term needs recorded when it was sampled. Every
-sampled token is in exactly one row, so it has exactly one loss term, however many branches grew from it.
+sampled token is in exactly one row, so it has exactly one loss term, however many branches grew from it. Mistakes in
+demonstrations have none: they are read, and what follows them is learnt.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from itertools import compress
 
 from ramet.errors import TrainError
-from ramet.types import Node, Tree
+from ramet.types import Node, Piece, Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Row:
     """
 
     token_ids: tuple[int, ...]
-    mask: tuple[bool, ...]  # True where the token was sampled and is trained
+    mask: tuple[bool, ...]  # True where the token was sampled and is trained: mistakes in demonstrations are not
     logprobs: tuple[float, ...] | None  # of the policy that sampled; 0 where the mask is False; None: not recorded
     advantage: float
     weight: float = 1.0
@@ -66,7 +67,7 @@ class Row:
 
 
 def tree_rows(tree: Tree, credits: Mapping[int, tuple[float, float]], *, group: str | None = None) -> list[Row]:
-    """One row per node that sampled anything; `credits` gives each node's advantage and weight by its index.
+    """One row per node that sampled anything to learn; `credits` gives each node's advantage and weight by its index.
 
     `group` is the task unless given.
     """
@@ -75,7 +76,8 @@ def tree_rows(tree: Tree, credits: Mapping[int, tuple[float, float]], *, group: 
     missing = [node.index for node in nodes if node.index not in credits]
     if missing:
         raise TrainError(f"tree {tree.id!r}: nodes {missing} sampled tokens but got no credit")
-    return [_row(tree, node, *credits[node.index], group=group) for node in nodes]
+    rows = [_row(tree, node, *credits[node.index], group=group) for node in nodes]
+    return [row for row in rows if row.num_trained]
 
 
 def _row(tree: Tree, node: Node, advantage: float, weight: float, *, group: str) -> Row:
@@ -86,7 +88,7 @@ def _row(tree: Tree, node: Node, advantage: float, weight: float, *, group: str)
         )
     return Row(
         token_ids=tuple(node.token_ids),
-        mask=tuple(node.mask),
+        mask=tuple(_trained(piece) for piece in node.pieces for _ in piece.token_ids),
         logprobs=_logprobs(tree, node),
         advantage=advantage,
         weight=weight,
@@ -95,6 +97,10 @@ def _row(tree: Tree, node: Node, advantage: float, weight: float, *, group: str)
         group=group,
         versions=_versions(node),
     )
+
+
+def _trained(piece: Piece) -> bool:
+    return piece.sampled and piece.taught
 
 
 def _versions(node: Node) -> tuple[int, ...]:
@@ -113,5 +119,7 @@ def _logprobs(tree: Tree, node: Node) -> tuple[float, ...] | None:
                 f"{len(piece.logprobs)} log-probs"
             )
     return tuple(
-        value for piece in node.pieces for value in (piece.logprobs if piece.sampled else (0.0,) * len(piece.token_ids))
+        value
+        for piece in node.pieces
+        for value in (piece.logprobs if _trained(piece) else (0.0,) * len(piece.token_ids))
     )

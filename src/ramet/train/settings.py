@@ -40,6 +40,7 @@ class UpdateConfig:
     max_grad_norm: float = 1.0  # gradients are clipped to this norm
     micro_batch_tokens: int = 16_384  # packed tokens per micro-batch
     packed: bool | None = None  # None: if the model supports it
+    skip_zero_credit: bool = True  # do not compute rows that cannot change the gradient; the result is the same
     gradient_checkpointing: bool = False  # recompute layers in the backward pass: less memory, a third more compute
     lora_rank: int = 0  # rank of LoRA adapters; 0: train all weights
     lora_alpha: float = 32.0
@@ -87,6 +88,27 @@ class EvalConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopConfig:
+    """When a run has failed and stops, saved. The defaults stop no run that still learns.
+
+    Success must have reached `least` once, and then have lost all but `fraction` of it, both as means over `window`
+    steps: more than luck does. In a step without signal no weight changes.
+    """
+
+    fraction: float = 0.1  # stop when success falls below this fraction of its best; 0: never
+    least: float = 0.1  # a best below this counts as luck
+    window: int = 10  # steps over which success is averaged
+    no_signal_steps: int = 50  # stop after so many steps in a row without signal; 0: never
+
+    def __post_init__(self) -> None:
+        for name in ("fraction", "least"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"stop.{name} is a share from 0 to 1; got {getattr(self, name)!r}")
+        _check("stop.window", self.window, least=1)
+        _check("stop.no_signal_steps", self.no_signal_steps, least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """One training run: collect groups of trees, credit every node, update, repeat."""
 
@@ -98,6 +120,7 @@ class TrainConfig:
     steps: int = 100
     tasks_per_step: int = 8
     group_size: int = 8  # trees per task
+    refill: int = 0  # rounds in which groups that teach nothing are replaced by fresh ones
     overlap: int = (
         0  # steps collected ahead while an earlier one is learnt from: how many versions old their weights may be
     )
@@ -108,6 +131,7 @@ class TrainConfig:
     )  # limits laid over the task's own; [least, most]: drawn at random
     budget_per: Literal["tree", "task"] = "tree"  # whether limits are drawn per tree or per task
     show_budget: bool = False  # messages say what the node may still spend
+    allow_same_goal: bool = False  # whether a node may give a clone its own goal
     rule: str = "rao"  # credit rule
     credit: dict[str, Any] = field(default_factory=dict[str, Any])  # settings of the credit rule
     loss: Loss = field(default_factory=Loss)
@@ -121,6 +145,8 @@ class TrainConfig:
     max_logprob_gap: float = 0.1  # stop if log-probs of sampler and learner differ by more on average
     save_every: int = 10  # steps between checkpoints
     keep_checkpoints: int = 2
+    keep_best: bool = True  # keep the best model by evaluation beside the newest checkpoints
+    stop: StopConfig = field(default_factory=StopConfig)
     minutes: float | None = None  # stop after this time, saved
 
     def __post_init__(self) -> None:
@@ -131,6 +157,7 @@ class TrainConfig:
             _check("minutes", self.minutes, least=0, included=False)
         _check("max_logprob_gap", self.max_logprob_gap, least=0, included=False)
         _check("overlap", self.overlap, least=0)
+        _check("refill", self.refill, least=0)
         if self.overlap and self.loss.kind == "plain" and self.loss.ceiling is None:
             raise ConfigError(
                 "overlap needs importance weights for trees of older weights: loss.kind cispo or ppo, or a loss.ceiling"
@@ -152,6 +179,7 @@ class WarmConfig:
     taskset: dict[str, Any] = field(default_factory=dict[str, Any])
     run: str = ""  # learn from the trees of this run directory instead
     least: float = 1.0  # lowest root score of a tree to learn from
+    honest_failures: bool = False  # also learn from demonstrations whose root fails and reports it
     dialect: str = "tools"
     delegate: float = 0.5  # share of demonstrations that delegate
     steps: int = 100

@@ -12,6 +12,7 @@ from ramet.errors import TrainError
 from ramet.interfaces import Backend, Rule
 from ramet.train.loss import Loss
 from ramet.train.metrics import Stats, credit_metrics
+from ramet.train.refill import without_replaced
 from ramet.train.rows import Row, tree_rows
 from ramet.types import Tree
 
@@ -26,10 +27,20 @@ class Lesson:
     metrics: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def credited_rows(trees: Sequence[Tree], rule: Rule) -> Lesson:
-    """Credit every node. A batch in which no node has an advantage has no rows, and a `note` that says why."""
-    credits = rule.credit(group_trees(trees))
-    metrics = credit_metrics(credits)
+def credited_rows(trees: Sequence[Tree], rule: Rule, *, num_groups: int | None = None) -> Lesson:
+    """Credit every node. A batch in which no node has an advantage has no rows, and a `note` that says why.
+
+    With `num_groups`, groups beyond that number replace others that have no signal; `refilled` says how many.
+    """
+    groups = group_trees(trees)
+    credits = rule.credit(groups)
+    metrics: dict[str, Any] = {}
+    if num_groups is not None:
+        kept = without_replaced(groups, credits.summary.flat, num_groups=num_groups)
+        metrics["refilled"] = len(groups) - len(kept)
+        if len(kept) < len(groups):  # a credit may depend on the whole batch
+            credits, trees = rule.credit(kept), [tree for group in kept for tree in group.trees]
+    metrics = credit_metrics(credits) | metrics
     if credits.summary.without_signal:
         return Lesson(rows=(), metrics=metrics | {"note": NO_SIGNAL})
     return Lesson(rows=[row for tree in trees for row in tree_rows(tree, credits.of(tree))], metrics=metrics)

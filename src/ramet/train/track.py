@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ramet.errors import ConfigError, did_you_mean
 
@@ -33,16 +33,21 @@ class Tracker(Protocol):
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers in a step's record; a list becomes one number per position.
+    """The numbers in a step's record; lists and tables become one number per position or name.
 
     Example:
         scalars({"loss": 0.5, "success_by_depth": [1.0, None, 0.5], "note": "slow", "logprob_gap": None})
         # {"loss": 0.5, "success_by_depth/0": 1.0, "success_by_depth/2": 0.5}
+        scalars({"stops": {"window": 0.25}})  # {"stops/window": 0.25}
     """
     found: dict[str, float] = {}
     for name, value in record.items():
-        places = {f"{name}/{at}": one for at, one in enumerate(value)} if isinstance(value, list) else {name: value}
-        found |= {key: float(one) for key, one in places.items() if isinstance(one, int | float)}
+        if isinstance(value, list):
+            value = {str(place): one for place, one in enumerate(cast(list[Any], value))}
+        if isinstance(value, Mapping):
+            found |= {f"{name}/{key}": number for key, number in scalars(cast(Mapping[str, Any], value)).items()}
+        elif isinstance(value, int | float):
+            found[name] = float(value)
     return found
 
 

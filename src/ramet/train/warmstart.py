@@ -32,7 +32,7 @@ from ramet.train.rows import Row, tree_rows
 from ramet.train.settings import WarmConfig, parse_bounds, resolve_model_path
 from ramet.train.step import Lesson
 from ramet.train.track import OnStep, check_trackers
-from ramet.types import Tree
+from ramet.types import Stop, Tree
 
 
 def warmstart(
@@ -121,9 +121,17 @@ async def in_own_tokens(trees: Sequence[Tree], taskset: Taskset, renderer: Token
     return own
 
 
-def filter_by_score(trees: Sequence[Tree], *, least: float, source: str) -> list[Tree]:
-    """Trees whose root scored `least` or more."""
-    good = [tree for tree in trees if tree.root.verdict is not None and tree.root.verdict.score >= least]
+def filter_by_score(trees: Sequence[Tree], *, least: float, source: str, honest_failures: bool = False) -> list[Tree]:
+    """Trees whose root scored `least` or more.
+
+    With `honest_failures`, also those in which all nodes answered by themselves: an oracle reports its failures.
+    """
+    good = [
+        tree
+        for tree in trees
+        if (tree.root.verdict is not None and tree.root.verdict.score >= least)
+        or (honest_failures and all(node.stop is Stop.ANSWERED for node in tree.nodes))
+    ]
     if not good:
         raise TrainError(
             f"none of the {len(trees):,} trees of {source} scored {least:g} or more: nothing to learn from"
@@ -149,7 +157,8 @@ def _collect_from_oracle(taskset: Taskset, split: str, config: WarmConfig, rende
     async def collect(step: int) -> list[Tree]:
         places = range(step * config.trees_per_step, (step + 1) * config.trees_per_step)
         trees = await demonstrations(taskset, split, config, renderer, places)
-        return filter_by_score(trees, least=config.least, source=f"the oracle of {config.task}")
+        source = f"the oracle of {config.task}"
+        return filter_by_score(trees, least=config.least, source=source, honest_failures=config.honest_failures)
 
     return collect
 
@@ -179,7 +188,7 @@ async def demonstrations(
 
 
 def rows_to_copy(trees: Sequence[Tree]) -> list[Row]:
-    """One row per node, with a target on every token it sampled. The demonstrator's log-probs are dropped."""
+    """One row per node, with a target on every token it sampled except mistakes. Log-probs are dropped."""
     credits = [dict.fromkeys((node.index for node in tree.nodes), (1.0, 1.0)) for tree in trees]
     rows = [row for tree, own in zip(trees, credits, strict=True) for row in tree_rows(tree, own)]
     return [replace(row, logprobs=None) for row in rows]

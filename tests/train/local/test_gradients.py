@@ -11,7 +11,7 @@ import torch
 from ramet.train.local.forward import row_logprobs
 from ramet.train.local.gradients import forward_backward
 from ramet.train.local.policy import Policy, prepare
-from ramet.train.loss import Loss
+from ramet.train.loss import Aggregation, Kind, Loss
 from ramet.train.rows import Row
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model, row
 
@@ -48,6 +48,49 @@ def test_rows_of_the_same_weights_have_no_gap_and_every_loss_the_same_gradient()
         found.append(gradients(policy))
     for other in found[1:]:
         assert largest_difference(found[0], other) < CLOSE
+
+
+@pytest.mark.parametrize("aggregation", ["token", "node", "tree", "constant"])
+@pytest.mark.parametrize("kind", ["ppo", "cispo", "plain"])
+def test_rows_without_credit_are_not_computed_and_change_nothing(aggregation: Aggregation, kind: Kind) -> None:
+    torch.manual_seed(0)
+    policy, loss = prepare(model()), Loss(kind=kind, aggregation=aggregation, divisor=7.0)
+    credits = [(0.7, 1.0), (0.0, 1.0), (0.7, 0.0), (-1.2, 0.5), (0.0, 0.0)]
+    rows = [
+        sample(policy, (1, 2, 3 + place), tokens=2 + place, temperature=1.0, advantage=advantage, weight=weight)
+        for place, (advantage, weight) in enumerate(credits)
+    ]
+    rows = [dataclasses.replace(one, node=place, tree_id="ab"[place % 2]) for place, one in enumerate(rows)]
+    found = []
+    for skips in (False, True):
+        stats = forward_backward(policy, rows, loss=loss, micro_batch_tokens=9, skip_zero_credit=skips)
+        found.append((stats, gradients(policy)))
+    (every, whole), (some, part) = found
+    assert (every.num_skipped, some.num_skipped) == (0, 3)
+    assert some.num_rows == every.num_rows == 5
+    assert some.num_trained == every.num_trained == 2 + 3 + 4 + 5 + 6
+    assert some.num_read < every.num_read
+    assert some.loss == pytest.approx(every.loss, abs=CLOSE)
+    assert largest_difference(whole, part) < CLOSE
+    assert max(float(one.abs().max()) for one in whole.values()) > 1e-3
+
+
+def test_rows_without_credit_are_computed_if_the_loss_has_a_kl_term() -> None:
+    policy, loss = prepare(model()), Loss(kind="plain", kl=0.5)
+    rows = [row(1, 2, 3, advantage=0.0), row(1, 2, 4, node=1)]
+    found = []
+    for skips in (False, True):
+        stats = forward_backward(
+            policy,
+            rows,
+            loss=loss,
+            micro_batch_tokens=99,
+            skip_zero_credit=skips,
+            reference=lambda batch: torch.full((len(batch),), -1.0, dtype=torch.float64),
+        )
+        assert stats.num_skipped == 0
+        found.append(gradients(policy))
+    assert largest_difference(*found) == 0.0
 
 
 def test_the_gap_is_taken_of_rows_this_version_sampled() -> None:

@@ -206,7 +206,7 @@ class PythonSession:
         admitted = self.host.admit(requests, awaited=awaited) if requests else []
         for call, child in zip(asked, admitted, strict=True):
             if isinstance(child, Refusal):
-                report = Report(goal=child.goal, error=child.reason)
+                report = Report(goal=child.goal, error=child.reason, refused=child.kind)
                 answers.give(call.id, f"[{report_text(report, limit=self.host.result_bytes)}]")
             else:
                 group.start_soon(self._child, call.id, child, answers, notes)

@@ -3,7 +3,7 @@
     > goal        start a clone; texts follow by key: `> goal @key @key`
     = answer      the node's answer; the last such line counts
     < text        a clone's answer, with `?` after it when a limit ended the clone; `?` alone when there is no answer,
-                  `no` when the clone was refused
+                  `no` when the clone was refused, `same` when that was because of its goal: the node's or an ancestor's
     | more        continues the line above
     !             answer now
 
@@ -24,7 +24,7 @@ from ramet.types import Stop
 
 ASK, ANSWER, RESULT, MORE, CLOSE = ">", "=", "<", "|", "!"
 ALONE = "."  # the system prompt of a node that may not delegate
-REFUSED, UNKNOWN, CUT_OFF = "no", "?", ".."
+REFUSED, SAME, UNKNOWN, CUT_OFF = "no", "same", "?", ".."
 NOTE = "note"
 NOT_A_SIGN = "<=>"  # after a sign: `>=`, `=>`, `==` are working
 KEY = re.compile(r"(?:^|\s)@(?=\S)")
@@ -152,7 +152,7 @@ class TerseSession:
 
     def _result_text(self, report: Report) -> str:
         if report.stop is None:
-            return REFUSED
+            return SAME if report.refused == "same_goal" else REFUSED
         limited = "" if report.stop is Stop.ANSWERED else UNKNOWN
         answer = cut(report.answer, self.host.result_bytes) + limited if report.answer is not None else UNKNOWN
         return " ".join([answer, *map(_unknown, report.missing)])

@@ -68,6 +68,17 @@ def find_spans(goal: str) -> list[tuple[int, int]]:
     return sorted({(int(a), int(b)) for a, b in NAMED.findall(goal)})
 
 
+def num_lines(task: Task) -> int:
+    return bounds([*task.context][-1])[1]
+
+
+def named_numbers(task: Task, goal: str) -> set[int]:
+    """The numbers of the task's lines that a goal names; all of them if it names none."""
+    last = num_lines(task)
+    spans = find_spans(goal) or [(1, last)]
+    return {number for a, b in spans for number in range(max(1, a), min(b, last) + 1)}
+
+
 def page_lines(task: Task, key: str, topics: Sequence[str]) -> list[Line]:
     """The lines of a page, with their topics if known."""
     numbered = enumerate(task.context[key].split("\n"), start=bounds(key)[0])

@@ -15,12 +15,12 @@ from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import Oracle, TaskWorld, World
 from ramet.tasks.aggregate.grammar import GRAMMAR, draw_lines
-from ramet.tasks.aggregate.lines import Line, named_lines, pages, reference_of, topics_of, truth
+from ramet.tasks.aggregate.lines import Line, named_lines, named_numbers, pages, reference_of, topics_of, truth
 from ramet.tasks.aggregate.oracle import Counting, among, pages_per_clone
 from ramet.tasks.aggregate.query import Query, count, decide, grade, how, read_query, same_answer
 from ramet.tasks.dice import Dice
 from ramet.tasks.files import WITH_META, TaskFile, read_context, task_file
-from ramet.tasks.oracle import Relay
+from ramet.tasks.oracle import Direct
 from ramet.tasks.registry import check_index, observed_sizes, parse_range, split_tasks
 from ramet.types import Node, Task, Verdict
 
@@ -172,6 +172,13 @@ class Aggregate:
     def same(self, task: Task, one: str, other: str) -> bool:
         return same_answer(reference_of(task)["kind"], one, other)
 
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether both goals ask the same, and the first about all lines of the second."""
+        query = read_query(goal)
+        if query is None or query != read_query(other):
+            return False
+        return named_numbers(task, goal) >= named_numbers(task, other)
+
     def size_of(self, task: Task) -> float | None:
         """The number of lines."""
         return sum(text.count("\n") + 1 for text in task.context.values())
@@ -183,9 +190,7 @@ class Aggregate:
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
         oracle = Counting(task, delegate=delegate, dice_seed=(task.id, seed))
-        if oracle.can_answer():
-            return oracle
-        return Relay(task.question, reference_of(task)["answer"], delegate=delegate)
+        return oracle if oracle.can_answer() else Direct(reference_of(task)["answer"])
 
     def self_check(self, task: Task) -> tuple[float, float]:
         kind, accepted = truth(task)

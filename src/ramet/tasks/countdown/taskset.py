@@ -145,6 +145,12 @@ class Countdown:
             return first is second and bool(exact_match(one, [other]))
         return (first.value, first.numbers()) == (second.value, second.numbers())
 
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether both goals have the same numbers, in any order, and the same target."""
+        del task
+        puzzle, another = parse_puzzle(goal), parse_puzzle(other)
+        return puzzle is not None and another is not None and puzzle.key() == another.key()
+
     def size_of(self, task: Task) -> float | None:
         """The number of given numbers."""
         return len(puzzle_of(task).numbers)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ramet.interfaces import Ask, Do, Move, View
-from ramet.tasks.craft.plan import Sums, Ways, bottom_up, craft_calls, work_out
+from ramet.tasks.craft.plan import Sums, Ways, bottom_up, craft_calls, craft_line, work_out
 from ramet.tasks.craft.world import goal_for, list_targets, parse_targets
 from ramet.tasks.dice import Dice
 
@@ -208,12 +208,7 @@ class Crafter:
 
     def _thought(self, plan: Plan) -> str:
         """The totals, from the top down."""
-        lines: list[str] = []
-        for item, times in list(plan.own.crafts.items())[::-1]:
-            way, word = self.ways[item], "craft" if times == 1 else "crafts"
-            takes = {ingredient: amount * times for ingredient, amount in way.takes.items()}
-            lines.append(f"{plan.own.needs[item]}x {item}: {times} {word} of {way.makes} from {list_targets(takes)}")
-        return "\n".join(lines)
+        return "\n".join(craft_line(self.ways, item, plan.own.needs[item]) for item in reversed([*plan.own.crafts]))
 
 
 def _chunks(crafts: Sequence[Do], size: int) -> Iterator[Sequence[Do]]:

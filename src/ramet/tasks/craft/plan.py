@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ramet.budget import Budget
 from ramet.interfaces import Do
-from ramet.tasks.craft.world import Book, CraftWorld, verdict_on
+from ramet.tasks.craft.world import Book, CraftWorld, list_targets, verdict_on
 from ramet.types import Node, Task
 
 
@@ -73,12 +73,25 @@ def bottom_up(ways: Ways, targets: Mapping[str, int], given: Sequence[str] = ())
 
 def craft_calls(ways: Ways, sums: Sums) -> list[Do]:
     """The crafts as calls, ingredients first."""
-    calls: list[Do] = []
-    for item, times in sums.crafts.items():
-        takes = {ingredient: amount * times for ingredient, amount in ways[item].takes.items()}
-        count = times * ways[item].makes
-        calls.append(Do(name="craft", arguments={"ingredients": takes, "target": item, "count": count}))
-    return calls
+    return [craft_call(ways, item, times) for item, times in sums.crafts.items()]
+
+
+def craft_call(ways: Ways, item: str, times: int) -> Do:
+    """The call that crafts an item so many times."""
+    takes = {ingredient: amount * times for ingredient, amount in ways[item].takes.items()}
+    return Do(name="craft", arguments={"ingredients": takes, "target": item, "count": times * ways[item].makes})
+
+
+def craft_line(ways: Ways, item: str, need: int, *, times: int | None = None) -> str:
+    """What an item takes, as a line of a thought.
+
+    Example:
+        craft_line({"b": Way(takes={"a": 2}, makes=3)}, "b", 4)  # "4x b: 2 crafts of 3 from 4x a"
+    """
+    way = ways[item]
+    times = -(-need // way.makes) if times is None else times
+    takes = {ingredient: amount * times for ingredient, amount in way.takes.items()}
+    return f"{need}x {item}: {times} {'craft' if times == 1 else 'crafts'} of {way.makes} from {list_targets(takes)}"
 
 
 def craft_budget(ways: Ways, targets: Mapping[str, int]) -> Budget:

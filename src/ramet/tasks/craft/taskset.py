@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from ramet.budget import Budget
-from ramet.interfaces import World
+from ramet.errors import ConfigError, did_you_mean
+from ramet.interfaces import Oracle, World
 from ramet.tasks.craft.items import make_items
 from ramet.tasks.craft.oracle import Crafter
 from ramet.tasks.craft.plan import craft_budget, craft_calls, score_of, ways_of, work_out
-from ramet.tasks.craft.world import RULES, CraftWorld, goal_for, inventory_of, targets_of, verdict_on
+from ramet.tasks.craft.worker import Worker
+from ramet.tasks.craft.world import (
+    RULES,
+    CraftWorld,
+    covers,
+    goal_for,
+    inventory_of,
+    is_impossible,
+    targets_of,
+    verdict_on,
+)
 from ramet.tasks.dice import Dice
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
@@ -23,11 +35,18 @@ from ramet.types import Node, Task, Verdict
 TIERS = {"easy": (2, 3), "medium": (4, 5, 6), "hard": (7, 8, 9), "extreme": (10, 11, 12)}
 MOST = {"easy": 3, "medium": 3, "hard": 2, "extreme": 2}  # most units of the item
 TRAINED_ON = "medium"
+MIXED = {"train_shallow": 4, "train_mixed": 6}  # deepest tier of goals from train_easy and train_medium
+STYLES = ("cuts", "uniform", "mixed")
+UNIFORM_SHARE = 0.8  # of demonstrations in the style "mixed"
 Goal = tuple[str, int]
 
 
 class Craft:
-    """Items to craft, one kind per task. Another `seed` gives another world of recipes."""
+    """Items to craft, one kind per task. Another `seed` gives another world of recipes.
+
+    `style` is how demonstrations act: `cuts` splits at random places, `uniform` does the same at every depth, `mixed`
+    draws one of the two. `mistakes` is the share of nodes of uniform demonstrations that make a mistake and mend it.
+    """
 
     name = "craft"
     about = "craft through up to twelve tiers, in one shared inventory"
@@ -42,10 +61,20 @@ class Craft:
         "train_medium": "852 goals",
         "train_hard": "544 goals; after these, hard is in distribution",
         "train_extreme": "538 goals; after these, extreme is in distribution",
+        "train_shallow": "876 goals of tier 2 to 4, from train_easy and train_medium",
+        "train_mixed": "1,440 goals of tier 2 to 6, from train_easy and train_medium",
     }
 
-    def __init__(self, *, seed: int = 0) -> None:
+    def __init__(self, *, seed: int = 0, style: str = "cuts", mistakes: float = 0.0) -> None:
+        if style not in STYLES:
+            raise ConfigError(f"craft has no style {style!r}: {did_you_mean(style, STYLES)}")
+        if not 0 <= mistakes <= 1:
+            raise ConfigError(f"mistakes is a share from 0 to 1; got {mistakes!r}")
+        if mistakes and style == "cuts":
+            raise ConfigError("demonstrations with mistakes need the style uniform or mixed")
         self.seed = seed
+        self.style = style
+        self.mistakes = mistakes
         self.items = make_items(seed)
         self.ways = ways_of(self.items.book)
 
@@ -65,7 +94,11 @@ class Craft:
         return CraftWorld(self.items.book, inventory_of(task))
 
     def budget(self, task: Task) -> Budget:
-        return craft_budget(self.ways, targets_of(task))
+        budget = craft_budget(self.ways, targets_of(task))
+        if self.style == "cuts":
+            return budget
+        # Trees of the uniform style have a node for every ingredient above tier 1, and each needs enough to act.
+        return replace(budget, tokens=20 * budget.tokens, nodes=1024, parent_share=0.25)
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         return verdict_on(task, world, node)
@@ -78,7 +111,19 @@ class Craft:
         depths = [self.items.book.depths[item] for item, _ in self._goals[split]]
         return min(depths), max(depths)
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Crafter:
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether a goal asks for the items of another one in the same number or more."""
+        return covers(goal, other, self.items.book.depths)
+
+    def impossible(self, task: Task, goal: str) -> bool:
+        """Whether a goal asks for a base material, or for nothing that exists."""
+        return is_impossible(goal, self.items.book)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        """In the style of the taskset. The choice between two styles depends on the task and the seed."""
+        if self._is_uniform(task, seed):
+            depths = self.items.book.depths
+            return Worker(self.ways, items=depths, delegate=delegate, mistakes=self.mistakes, seed=(task.id, seed))
         return Crafter(
             self.ways,
             inventory_of(task),
@@ -87,6 +132,9 @@ class Craft:
             delegate=delegate,
             seed=(task.id, seed),
         )
+
+    def _is_uniform(self, task: Task, seed: int) -> bool:
+        return self.style == "uniform" or (self.style == "mixed" and Dice("style", task.id, seed).chance(UNIFORM_SHARE))
 
     def self_check(self, task: Task) -> tuple[float, float]:
         crafts = craft_calls(self.ways, work_out(self.ways, targets_of(task)))
@@ -109,7 +157,13 @@ class Craft:
             goals["eval"] += goals[bucket]
         goals = {split: Dice(self.name, self.seed, "order", split).shuffled(part) for split, part in goals.items()}
         goals["train"] = goals[f"train_{TRAINED_ON}"]
+        for split, deepest in MIXED.items():
+            both = [goal for goal in goals["train_easy"] + goals["train_medium"] if self._tier(goal) <= deepest]
+            goals[split] = Dice(self.name, self.seed, "order", split).shuffled(both)
         return goals
+
+    def _tier(self, goal: Goal) -> int:
+        return self.items.book.depths[goal[0]]
 
     def _inventory(self, item: str, number: int) -> dict[str, int]:
         """Base materials as if every craft made just one, some more of them, and some that are not needed."""

@@ -18,7 +18,18 @@ from ramet.errors import ConfigError
 from ramet.interfaces import Do, World
 from ramet.tasks.craft.oracle import Crafter
 from ramet.tasks.craft.plan import Way, Ways, craft_budget, craft_calls, score_of, ways_of, work_out
-from ramet.tasks.craft.world import RULES, Book, CraftWorld, Recipe, goal_for, inventory_of, targets_of, verdict_on
+from ramet.tasks.craft.world import (
+    RULES,
+    Book,
+    CraftWorld,
+    Recipe,
+    covers,
+    goal_for,
+    inventory_of,
+    is_impossible,
+    targets_of,
+    verdict_on,
+)
 from ramet.tasks.files import Fields, TaskFile, data_file, task_file
 from ramet.tasks.registry import check_index, observed_sizes, split_tasks
 from ramet.types import Node, Task, Verdict
@@ -73,6 +84,14 @@ class TextCraft:
 
     def sizes(self, split: str) -> tuple[float, float] | None:
         return observed_sizes(self, split_tasks(self, split))
+
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether a goal asks for the items of another one in the same number or more."""
+        return covers(goal, other, self._book(task, inventory_of(task)).depths)
+
+    def impossible(self, task: Task, goal: str) -> bool:
+        """Whether a goal asks for something without a recipe, or for nothing that exists."""
+        return is_impossible(goal, self._book(task, inventory_of(task)))
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Crafter:
         inventory = inventory_of(task)

@@ -48,11 +48,16 @@ def parse_targets(goal: str, items: Mapping[str, object]) -> dict[str, int]:
     Example:
         parse_targets("Craft 3x m1_i2, 2x gold", {"m1_i2": 2})  # {"m1_i2": 3}
     """
-    targets: dict[str, int] = {}
+    return {item: number for item, number in parse_amounts(goal).items() if item in items}
+
+
+def parse_amounts(goal: str) -> dict[str, int]:
+    """Every `Nx item` of a goal, whether the item exists or not."""
+    amounts: dict[str, int] = {}
     for number, item in TARGET.findall(goal):
-        if item in items and int(number):
-            targets[item] = targets.get(item, 0) + int(number)
-    return targets
+        if int(number):
+            amounts[item] = amounts.get(item, 0) + int(number)
+    return amounts
 
 
 def list_targets(targets: Mapping[str, int]) -> str:
@@ -62,6 +67,22 @@ def list_targets(targets: Mapping[str, int]) -> str:
 def goal_for(targets: Mapping[str, int]) -> str:
     """The goal for these targets, in the common wording."""
     return f"Craft the following items: {list_targets(targets)}"
+
+
+def covers(goal: str, other: str, items: Mapping[str, object]) -> bool:
+    """Whether a goal asks for all the items of another one, in the same number or more.
+
+    Example:
+        covers("Craft 3x plank, 1x stick", "make 2x plank", {"plank": 1, "stick": 2})  # True
+    """
+    asked, wanted = parse_targets(goal, items), parse_targets(other, items)
+    return bool(wanted) and all(asked.get(item, 0) >= number for item, number in wanted.items())
+
+
+def is_impossible(goal: str, book: Book) -> bool:
+    """Whether a goal names no item that exists, or one that has no recipe."""
+    targets = parse_targets(goal, book.depths)
+    return not targets or any(item not in book.recipes for item in targets)
 
 
 class CraftWorld:
@@ -76,6 +97,7 @@ class CraftWorld:
             "get_info": self.get_info,
             "view_inventory": self.view_inventory,
         }
+        self.actions = ("craft",)  # the other functions only look something up
         self._before: dict[int, dict[str, int]] = {}
         self._after: dict[int, dict[str, int]] = {}
 

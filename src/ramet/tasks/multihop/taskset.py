@@ -15,7 +15,7 @@ from ramet.interfaces import Ask, Move, TaskWorld, View, World
 from ramet.tasks.check import exact_match, f1
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.files import WITH_META, TaskFile, read_context, task_file
-from ramet.tasks.multihop.fiction import FEWEST_PAGES, MOST_PAGES, Fiction, ask, draw, invent
+from ramet.tasks.multihop.fiction import FEWEST_PAGES, MOST_PAGES, Comparison, Fiction, ask, draw, invent
 from ramet.tasks.multihop.plans import Part, Planner, Reference, planner, reference_of, row_accepts, row_reference
 from ramet.tasks.registry import check_index, observed_sizes, parse_range, split_tasks
 from ramet.types import Node, Task, Verdict
@@ -112,6 +112,10 @@ class Multihop:
         del task
         return same_answer(one, other)
 
+    def same_goal(self, task: Task, goal: str, other: str) -> bool:
+        """Whether both goals ask the same about an invented world, however they are worded."""
+        return same_question(_fiction(task), goal, other)
+
     def size_of(self, task: Task) -> float | None:
         """The number of hops."""
         return reference_of(task)["hops"]
@@ -131,6 +135,14 @@ class Multihop:
 def same_answer(one: str, other: str) -> bool:
     """Whether either answer would be right if the other were the reference."""
     return bool(exact_match(one, [other]) or exact_match(other, [one]))
+
+
+def same_question(fiction: Fiction | None, goal: str, other: str) -> bool:
+    """Whether two goals are the same question about an invented world; in a comparison, in any order."""
+    query, another = (None if fiction is None else fiction.understand(text) for text in (goal, other))
+    if isinstance(query, Comparison) and isinstance(another, Comparison):
+        return query.later == another.later and {*query.sides} == {*another.sides}
+    return query is not None and query == another
 
 
 def accepted_of(task: Task) -> tuple[str, ...]:

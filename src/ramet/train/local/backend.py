@@ -50,6 +50,7 @@ class LocalBackend:
         renderer: TokenRenderer,
         folder: Path,
         micro_batch_tokens: int,
+        skip_zero_credit: bool = False,
         reference: Reference | None = None,
         threaded: bool = False,
     ) -> None:
@@ -58,6 +59,7 @@ class LocalBackend:
         self.renderer = renderer
         self.folder = folder  # where the model came from; its tokenizer goes into every checkpoint
         self.micro_batch_tokens = micro_batch_tokens
+        self.skip_zero_credit = skip_zero_credit
         self.reference = reference
         self.threaded = threaded
         self._threads_before = torch.get_num_threads()
@@ -79,6 +81,7 @@ class LocalBackend:
             version=self.engine.policy_version,
             entropy=any(row.logprobs is not None for row in rows),
             reference=self._reference_at(temperature) if loss.kl else None,
+            skip_zero_credit=self.skip_zero_credit,
         )
         return await self._run(work)
 
@@ -159,6 +162,7 @@ def open_backend(config: TrainConfig | WarmConfig) -> LocalBackend:
         renderer=renderer,
         folder=folder,
         micro_batch_tokens=update.micro_batch_tokens,
+        skip_zero_credit=update.skip_zero_credit,
         reference=_load_reference(folder, config) if config.loss.kl else None,
         threaded=isinstance(config, TrainConfig) and config.overlap > 0,
     )

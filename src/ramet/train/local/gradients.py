@@ -15,7 +15,7 @@ from ramet.train.local.forward import Scores, row_logprobs
 from ramet.train.local.losses import Term, terms, token_loss
 from ramet.train.local.packing import plan_batches
 from ramet.train.local.policy import Policy
-from ramet.train.loss import Loss, totals
+from ramet.train.loss import Loss, rows_to_compute, totals
 from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 
@@ -33,13 +33,16 @@ def forward_backward(
     entropy: bool = False,
     proximal: LogprobFn | None = None,
     reference: LogprobFn | None = None,
+    skip_zero_credit: bool = False,
 ) -> Stats:
     """Add the gradient of the whole step's loss to the policy's parameters, one micro-batch at a time.
 
     With `version`, the gap between sampler and learner covers only rows sampled by that version: older ones differ.
+    With `skip_zero_credit`, rows that cannot change the gradient are not computed; denominators count them.
     """
     counted = totals(rows)
-    batches = plan_batches(rows, tokens=micro_batch_tokens, packed=policy.packs)
+    computed = rows_to_compute(rows, loss, skip_zero_credit=skip_zero_credit)
+    batches = plan_batches(computed, tokens=micro_batch_tokens, packed=policy.packs)
     sums = _Sums()
     for batch in batches:
         scores = row_logprobs(policy, batch, temperature=temperature, entropy=entropy)
@@ -55,7 +58,8 @@ def forward_backward(
         weighted = (term.loss * known.share).sum()
         weighted.backward()
         sums.add(weighted, scores, term, _gaps(scores.logprobs, known.behaviour, batch, version))
-    return sums.stats(rows, num_trained=counted.tokens, num_batches=len(batches))
+    skipped = sum(row.num_trained > 0 for row in rows) - len(computed)
+    return sums.stats(rows, num_skipped=skipped, num_trained=counted.tokens, num_batches=len(batches))
 
 
 def _without_gradient(logprobs: LogprobFn | None, batch: Sequence[Row]) -> Tensor | None:
@@ -95,11 +99,12 @@ class _Sums:
         self.kls += [] if term.kl is None else [term.kl]
         self.num_read += scores.num_read
 
-    def stats(self, rows: Sequence[Row], *, num_trained: int, num_batches: int) -> Stats:
+    def stats(self, rows: Sequence[Row], *, num_skipped: int, num_trained: int, num_batches: int) -> Stats:
         gaps = _joined(self.gaps)
         return Stats(
             loss=float(_joined(self.losses).sum()),
             num_rows=len(rows),
+            num_skipped=num_skipped,
             num_trained=num_trained,
             num_tokens=sum(len(row.read) for row in rows),
             num_read=self.num_read,

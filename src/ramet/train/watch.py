@@ -1,0 +1,58 @@
+"""Notice when a run has failed: its success has collapsed, or there has been nothing to learn for long.
+
+Decisions follow from the logged metrics alone, so a resumed run decides as one that was never interrupted. A run that
+stopped and is resumed starts with a clean record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramet.train.settings import StopConfig
+
+STOPPED = "stopped"  # the metric of the last step: why the run stopped
+Record = Mapping[str, Any]
+
+
+def stop_reason(records: Sequence[Record], stop: StopConfig) -> str | None:
+    """Why a run with these metrics stops after the last of them, as one sentence; None: it goes on."""
+    stops = [place for place, record in enumerate(records) if STOPPED in record]
+    recent = records[stops[-1] + 1 :] if stops else records
+    return _without_signal(recent, stop) or _collapsed(recent, stop)
+
+
+def _without_signal(records: Sequence[Record], stop: StopConfig) -> str | None:
+    wanted = stop.no_signal_steps
+    if not wanted or len(records) < wanted or not all(map(_is_flat, records[-wanted:])):
+        return None
+    return f"no signal in {wanted} steps: all trees of each group earned the same, so no weight changed"
+
+
+def _is_flat(record: Record) -> bool:
+    return "groups" in record and record["groups"] == record["flat"]
+
+
+def _collapsed(records: Sequence[Record], stop: StopConfig) -> str | None:
+    means = moving_means([record.get("success") for record in records], stop.window)
+    best = max(means, default=0.0)
+    if not means or best < stop.least or means[-1] >= stop.fraction * best:
+        return None
+    return f"success fell to {means[-1]:.1%} over the last {stop.window} steps, from {best:.1%} at its best"
+
+
+def moving_means(values: Sequence[float | None], window: int) -> list[float]:
+    """The mean of each value and those before it, `window` in all. Steps without a value are left out.
+
+    Example:
+        moving_means([0.0, 0.5, None, 1.0], 2)  # [0.25, 0.75]
+    """
+    known = [value for value in values if value is not None]
+    return [math.fsum(known[end - window : end]) / window for end in range(window, len(known) + 1)]
+
+
+def evaluation_value(record: Record) -> float | None:
+    """The number that the best model is chosen by; None where no evaluation was due."""
+    value = record.get("eval_success")
+    return record.get("eval_score") if value is None else value
