@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,8 @@ def test_json_keeps_unicode_and_writes_other_values_as_text(capsys: pytest.Captu
     assert capsys.readouterr().out == '{\n "name": "Bygdøy",\n "path": "runs/a"\n}\n'
 
 
-def test_hints_name_a_command_that_works_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", [".venv/bin/ramet", "train"])
-    assert command() == ".venv/bin/ramet"
-    monkeypatch.setattr(sys, "argv", ["/somewhere/ramet/__main__.py", "train"])
-    assert command() == "python -m ramet"
+def test_hints_name_a_command_that_works_here(tmp_path: Path) -> None:
+    assert command(program=".venv/bin/ramet", path=str(tmp_path)) == ".venv/bin/ramet"
+    assert command(program="/somewhere/ramet/__main__.py", path=str(tmp_path)) == "python -m ramet"
     (tmp_path / "ramet").touch(mode=0o755)
-    assert command() == "ramet"
+    assert command(program=".venv/bin/ramet", path=str(tmp_path)) == "ramet"

@@ -18,11 +18,12 @@ def table_console() -> Console:
     return out if out.is_terminal else Console(width=PIPED_WIDTH, highlight=False, markup=False)
 
 
-def command() -> str:
+def command(*, program: str | None = None, path: str | None = None) -> str:
     """The command to suggest in hints: `ramet` if it is on the path, else the way this process was started."""
-    if shutil.which("ramet"):
+    if shutil.which("ramet", path=path):
         return "ramet"
-    return "python -m ramet" if sys.argv[0].endswith("__main__.py") else sys.argv[0]
+    program = sys.argv[0] if program is None else program
+    return "python -m ramet" if program.endswith("__main__.py") else program
 
 
 def print_json(facts: object) -> None:
