@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 
-.PHONY: demo test test-gpu check format clean help
+.PHONY: demo test test-gpu fuzz soak check format clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
@@ -17,6 +17,13 @@ test: $(DONE)    ## the whole test suite, apart from what needs a CUDA device
 
 test-gpu: $(DONE)  ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
+
+fuzz: $(DONE)    ## 200,000 outputs of models and all hostile cells (about half an hour on one core)
+	$(BIN)/python -m tests.fuzz
+
+SECONDS ?= 3600
+soak: $(DONE)    ## random kills, full disks, faulty servers and clock jumps for an hour (SECONDS=600: ten minutes)
+	$(BIN)/python -m tests.soak --seconds $(SECONDS)
 
 check: $(DONE)   ## format, lint, strict types, tests
 	$(BIN)/ruff format --check src tests

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.budget import PICO, Budget, Ledger, Prices, shares
+from ramet.budget import PICO, Budget, Ledger, Prices, by_size, shares
 from ramet.errors import BudgetExhausted, ConfigError
 
 
@@ -86,6 +87,62 @@ def test_a_parent_keeps_its_parent_share():
         900
     ]  # keeping its share would leave the child too little
     assert shares(900, [200, None], least=100, parent_share=0.0) == [200, 700]
+
+
+def test_shares_by_size_lend_the_same_in_all_as_equal_ones():
+    assert shares(900, [None, None], least=100, sizes=[1, 3]) == [150, 450]  # two of three shares of 300
+    assert shares(900, [None, None], least=100, sizes=[1, 11]) == [100, 500]  # 50 would be too little
+    assert shares(900, [None, None], least=100, sizes=[7, 7]) == [300, 300]
+    assert shares(900, [None, None], least=100, sizes=[0, 0]) == [300, 300]
+    assert shares(900, [None, None], least=100, sizes=[0, 2]) == [100, 500]
+    assert shares(900, [None, None], least=100, parent_share=0.25, sizes=[1, 4]) == [160, 640]
+    assert shares(900, [300, None, None], least=50, parent_share=0.0, sizes=[9, 1, 2]) == [300, 200, 400]
+    assert shares(1000, [None] * 3, least=10, parent_share=0.0, sizes=[1, 1, 2]) == [250, 250, 499]  # 3 x 333 in all
+    assert shares(250, [None] * 4, least=100, sizes=[1, 9, 9, 9]) == [100, 150, 0, 0]
+
+
+def test_by_size_raises_several_small_parts_before_it_splits_the_rest():
+    # 10 of 1000 go to size 1, 20 to size 2: both get 100. Of the other 800, 3/8 and 5/8.
+    assert by_size(1000, [1, 2, 37.5, 62.5], least=100) == [100, 100, 300, 500]
+    # Without the small one, size 3 has 3/13 of 400, which is below 100 too.
+    assert by_size(500, [1, 3, 10], least=100) == [100, 100, 300]
+    assert by_size(100, [1, 1, 1], least=1) == [34, 33, 33]
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=10), st.integers(1, 300), st.integers(0, 5000))
+def test_parts_by_size_are_exact_and_follow_the_order_of_sizes(sizes: list[float], least: int, spare: int):
+    tokens = least * len(sizes) + spare
+    parts = by_size(tokens, sizes, least=least)
+    assert sum(parts) == tokens
+    assert min(parts) >= least
+    for size, part in zip(sizes, parts, strict=True):
+        for other, other_part in zip(sizes, parts, strict=True):
+            assert size <= other or part >= other_part - 1
+
+
+@given(
+    st.integers(-100, 10_000),
+    st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 20_000)), st.floats(0, 1e6)), max_size=12),
+    st.integers(1, 500),
+    st.floats(0, 100),
+)
+def test_sizes_change_neither_the_sum_nor_who_is_refused(
+    lendable: int, wanted: list[tuple[int | None, float]], least: int, parent_share: float
+):
+    asked, sizes = [tokens for tokens, _ in wanted], [size for _, size in wanted]
+    equal = shares(lendable, asked, least=least, parent_share=parent_share)
+    by_demand = shares(lendable, asked, least=least, parent_share=parent_share, sizes=sizes)
+    assert sum(by_demand) == sum(equal)
+    assert [grant > 0 for grant in by_demand] == [grant > 0 for grant in equal]
+    assert all(grant == 0 or grant >= least for grant in by_demand)
+    assert shares(lendable, asked, least=least, parent_share=parent_share, sizes=[3.5] * len(asked)) == equal
+
+
+def test_the_cap_of_a_role_replaces_that_of_every_node():
+    budget = Budget(node_tokens=500, clone_tokens=100)
+    assert (budget.own_tokens(root=True), budget.own_tokens(root=False)) == (500, 100)
+    budget = Budget(root_tokens=900)
+    assert (budget.own_tokens(root=True), budget.own_tokens(root=False)) == (900, None)
 
 
 @pytest.mark.parametrize("parent_share", [-0.1, 101.0, float("nan"), True])
@@ -169,6 +226,11 @@ def test_cached_tokens_cost_the_same_as_others_by_default():
         ({"money": -1.0}, "budget.money"),
         ({"money": 1.0}, "prices"),
         ({"result_bytes": 1}, "budget.result_bytes"),
+        ({"root_tokens": 0}, "budget.root_tokens"),
+        ({"clone_tokens": 1.5}, "budget.clone_tokens"),
+        ({"max_result_chars": 31}, "budget.max_result_chars is a whole number from 32 up"),
+        ({"max_calls": 0}, "budget.max_calls"),
+        ({"shares": "equl"}, "budget.shares is equal or demand; got 'equl'"),
     ],
 )
 def test_an_invalid_budget_names_the_limit(settings: dict[str, object], names: str):
@@ -179,3 +241,22 @@ def test_an_invalid_budget_names_the_limit(settings: dict[str, object], names: s
 def test_negative_prices_are_refused():
     with pytest.raises(ConfigError, match="dollars per million"):
         Prices(prompt=-1.0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"parent_share": None}, {"parent_share": "1"}, {"seconds": "1"}, {"seconds": float("nan")}, {"tokens": None}),
+        *(
+            {"tokens": 1.5},
+            {"tokens": "5"},
+            {"prices": None},
+            {"money": True},
+            {"depth": float("inf")},
+            {"nodes": True},
+        ),
+    ],
+)
+def test_a_limit_of_the_wrong_type_is_one_line(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^budget\.\w+ is .+\Z"):
+        Budget(**wrong)

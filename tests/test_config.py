@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import fields
+import tomllib
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -20,16 +21,32 @@ from ramet.train.settings import TrainConfig, WarmConfig
 SETTINGS = {
     RunConfig: [
         *["question", "taskset", "dialect", "temperature", "seed", "show_budget"],
-        *["allow_same_goal", "engine", "judge", "budget"],
+        *["allow_same_goal", "allow_impossible", "instructions", "delegate_instructions", "engine", "judge", "budget"],
     ],
-    JudgeConfig: ["model", "base_url"],
+    JudgeConfig: [
+        *["model", "base_url", "criteria", "max_tokens", "tries", "goal_bytes", "text_bytes", "work_bytes"],
+        *["answer_bytes", "tree_calls", "tree_tokens", "calls", "tokens", "cache"],
+    ],
     EngineConfig: [
         *["kind", "base_url", "model", "tokenizer", "top_p", "top_k", "concurrency", "tries", "stall_s"],
         *["device", "dtype", "max_batch", "cache_tokens", "window"],
     ],
     ramet.Budget: [
-        *["tokens", "nodes", "depth", "seconds", "children", "turns", "node_tokens", "window"],
-        *["result_bytes", "output_bytes", "reserve", "parent_share", "money", "prices"],
+        *["tokens", "nodes", "depth", "seconds", "children", "turns", "repeats"],
+        *[
+            "node_tokens",
+            "root_tokens",
+            "clone_tokens",
+            "path_tokens",
+            "window",
+            "result_bytes",
+            "output_bytes",
+            "max_result_chars",
+            "max_calls",
+            "reserve",
+            "parent_share",
+        ],
+        *["shares", "money", "prices"],
     ],
     ramet.Prices: ["prompt", "cached", "generated"],
 }
@@ -148,14 +165,10 @@ def test_a_folder_without_a_config_is_not_a_model(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["budget.tokns=5"], "unknown setting 'budget.tokns': did you mean budget.tokens?"),
-        (
-            ["budgt.tokens=5"],
-            f"unknown setting 'budgt': did you mean budget? (accepted: {', '.join(SETTINGS[RunConfig])})",
-        ),
-        (
-            ["temprature=1"],
-            f"unknown setting 'temprature': did you mean temperature? (accepted: {', '.join(SETTINGS[RunConfig])})",
-        ),
+        (["budget.clone_token=5"], "unknown setting 'budget.clone_token': did you mean budget.clone_tokens?"),
+        (["budget.shares=equl"], "budget.shares: input should be 'equal' or 'demand'; got 'equl'"),
+        (["budgt.tokens=5"], "unknown setting 'budgt': did you mean budget?"),
+        (["temprature=1"], "unknown setting 'temprature': did you mean temperature?"),
         (["engine.modl=x"], "unknown setting 'engine.modl': did you mean engine.model?"),
         (
             ["budget.prices.promt=1"],
@@ -327,7 +340,9 @@ PRICES = st.builds(ramet.Prices, prompt=st.floats(1e-3, 1e5), cached=st.none() |
 BUDGETS = st.builds(
     ramet.Budget,
     **dict.fromkeys(["tokens", "nodes", "depth", "children", "turns", "window", "result_bytes"], LIMITS),
-    **dict.fromkeys(["node_tokens", "reserve"], st.none() | LIMITS),
+    **dict.fromkeys(["node_tokens", "root_tokens", "clone_tokens", "path_tokens", "reserve"], st.none() | LIMITS),
+    **dict.fromkeys(["max_result_chars", "max_calls"], st.none() | LIMITS),
+    shares=st.sampled_from(["equal", "demand"]),
     **dict.fromkeys(["seconds", "money"], st.none() | st.floats(1e-9, 1e18)),
     parent_share=st.floats(0, 100),
     prices=PRICES,
@@ -347,6 +362,7 @@ CONFIGS = st.builds(
     seed=st.none() | st.integers(-(2**63), 2**63 - 1),
     show_budget=st.booleans(),
     allow_same_goal=st.booleans(),
+    allow_impossible=st.booleans(),
     engine=st.builds(EngineConfig, model=TEXTS, tokenizer=st.none() | TEXTS)
     | st.builds(EngineConfig, kind=st.just("local"), model=TEXTS, device=st.none() | TEXTS, window=st.none() | LIMITS),
     judge=st.builds(JudgeConfig, model=TEXTS),
@@ -382,3 +398,90 @@ def test_every_limit_can_be_given_as_a_word(budget: ramet.Budget) -> None:
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_settings_are_added_on_purpose(kind: type[Any]) -> None:
     assert [setting.name for setting in fields(kind)] == SETTINGS[kind]
+
+
+# Everything that is accepted can be read back.
+
+PLAIN = st.one_of(
+    st.booleans(),
+    st.integers(-(2**62), 2**62),
+    st.floats(allow_nan=False),
+    st.text(st.characters(codec="utf-8"), max_size=8),
+    st.dates(),
+    st.times(),
+    st.datetimes(),
+)
+NESTED = st.recursive(
+    PLAIN,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=6), NESTED, max_size=4))
+def test_a_table_of_any_values_reads_back_equal(table: dict[str, Any]) -> None:
+    assert tomllib.loads(to_toml(TrainConfig(taskset=table)))["taskset"] == table
+
+
+@pytest.mark.parametrize("kind", [RunConfig, TrainConfig, WarmConfig, EvaluateConfig])
+@pytest.mark.parametrize(
+    "value",
+    ["inf", "-inf", "1e400", "0", "1", "2", "0.5", "true", '"x"', "[1, 2]", "2020-01-01", "12:30:00", "{a = inf}"],
+)
+def test_every_setting_that_is_accepted_reads_back_equal(kind: type[Any], value: str, tmp_path: Path) -> None:
+    """Every setting of every table with every kind of value; those that are refused are left out."""
+    accepted = 0
+    for word in every_setting(kind):
+        try:
+            config = load(kind, words=[f"{word}={value}"])
+        except ramet.ConfigError:
+            continue
+        accepted += 1
+        (tmp_path / "config.toml").write_text(to_toml(config), encoding="utf-8")
+        assert load(kind, file=tmp_path / "config.toml") == config, word
+    assert accepted or value.startswith("{")
+
+
+def every_setting(kind: type[Any], inside: str = "") -> list[str]:
+    names: list[str] = []
+    for setting, hint in get_type_hints(kind).items():
+        if is_dataclass(hint):
+            names += every_setting(cast(type[Any], hint), f"{inside}{setting}.")
+        else:
+            names.append(f"{inside}{setting}" + (".x" if str(hint).startswith("dict") else ""))
+    return names
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000])
+def test_a_value_that_cannot_be_parsed_is_one_line(value: str) -> None:
+    assert complaint(words=[f"seed={value}"])
+
+
+# Files that extend others.
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / f"{name}.toml").write_text(text)
+    return folder
+
+
+def test_a_file_overrides_the_one_it_extends_and_words_override_both(tmp_path: Path) -> None:
+    base = 'dialect = "python"\nseed = 1\n[budget]\ntokens = 100\nnodes = 2\n'
+    write(tmp_path, base=base, more='extends = "base"\nseed = 2\n[budget]\ntokens = 200\n')
+    config = load(RunConfig, file=tmp_path / "more.toml", words=["budget.depth=1"])
+    assert (config.dialect, config.seed) == ("python", 2)
+    assert (config.budget.tokens, config.budget.nodes, config.budget.depth) == (200, 2, 1)
+
+
+@pytest.mark.parametrize("name", ["'nowhere'", "'../base'", "3", "'more'"])
+def test_only_a_plain_file_beside_it_can_be_extended(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    write(tmp_path, base="seed = 1\n")
+    write(folder, more=f"extends = {name}\n")
+    with pytest.raises(ramet.ConfigError, match="extends is the name of a file beside it that extends no other; got"):
+        load(RunConfig, file=folder / "more.toml")

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from ramet.agent.dialects.python import PythonDialect
     from ramet.agent.dialects.terse import TerseDialect
     from ramet.agent.dialects.tools import ToolsDialect
+    from ramet.agent.fork import fork
+    from ramet.agent.goals import SizesGoals
     from ramet.agent.options import TreeOptions
+    from ramet.agent.recording import Replayable
     from ramet.agent.sandbox import Sandbox
     from ramet.agent.tree import TreeRun, run
     from ramet.budget import Budget, Prices
@@ -29,15 +32,15 @@ if TYPE_CHECKING:
     from ramet.engine.http import HttpEngine
     from ramet.engine.local import LocalEngine as LocalEngine
     from ramet.engine.scripted import Reply, ScriptedEngine
-    from ramet.errors import ConfigError, EngineError, RametError, StoreError, TrainError
+    from ramet.errors import ConfigError, EngineError, ForkError, RametError, StoreError, TrainError
     from ramet.interfaces import (
         Ask,
-        Backend,
         ComparesGoals,
         Comparing,
         Dialect,
         Do,
         Engine,
+        ExplainsImpossible,
         HasSizes,
         HostFunction,
         KnowsImpossible,
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from ramet.tasks.registry import load_taskset
     from ramet.tasks.validate import validate
     from ramet.tokens.render import TextRenderer, TokenRenderer
+    from ramet.train.backend import Backend
     from ramet.types import Completion, Message, Meter, Node, Prompt, Stop, Task, Tree, Usage, Verdict
 
 __version__ = "0.1.0"
@@ -68,7 +72,10 @@ _HOMES = {
     "agent.dialects.python": ["PythonDialect"],
     "agent.dialects.terse": ["TerseDialect"],
     "agent.dialects.tools": ["ToolsDialect"],
+    "agent.fork": ["fork"],
+    "agent.goals": ["SizesGoals"],
     "agent.options": ["TreeOptions"],
+    "agent.recording": ["Replayable"],
     "agent.sandbox": ["Sandbox"],
     "agent.tree": ["TreeRun", "run"],
     "budget": ["Budget", "Prices"],
@@ -77,15 +84,15 @@ _HOMES = {
     "engine.http": ["HttpEngine"],
     "engine.local": ["LocalEngine"],  # not in __all__: `from ramet import *` must not need torch
     "engine.scripted": ["Reply", "ScriptedEngine"],
-    "errors": ["ConfigError", "EngineError", "RametError", "StoreError", "TrainError"],
+    "errors": ["ConfigError", "EngineError", "ForkError", "RametError", "StoreError", "TrainError"],
     "interfaces": [
         "Ask",
-        "Backend",
         "ComparesGoals",
         "Comparing",
         "Dialect",
         "Do",
         "Engine",
+        "ExplainsImpossible",
         "HasSizes",
         "HostFunction",
         "KnowsImpossible",
@@ -108,6 +115,7 @@ _HOMES = {
     "tasks.registry": ["load_taskset"],
     "tasks.validate": ["validate"],
     "tokens.render": ["TextRenderer", "TokenRenderer"],
+    "train.backend": ["Backend"],
     "types": ["Completion", "Message", "Meter", "Node", "Prompt", "Stop", "Task", "Tree", "Usage", "Verdict"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -129,6 +137,8 @@ __all__ = [
     "Do",
     "Engine",
     "EngineError",
+    "ExplainsImpossible",
+    "ForkError",
     "Group",
     "HasSizes",
     "HostFunction",
@@ -146,11 +156,13 @@ __all__ = [
     "Prompt",
     "PythonDialect",
     "RametError",
+    "Replayable",
     "Reply",
     "Rule",
     "RunDir",
     "Sandbox",
     "ScriptedEngine",
+    "SizesGoals",
     "Stop",
     "StoreError",
     "Summary",
@@ -172,6 +184,7 @@ __all__ = [
     "__version__",
     "demonstrate",
     "exact_match",
+    "fork",
     "grade",
     "group_trees",
     "in_eval",

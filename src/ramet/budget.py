@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from types import TracebackType
+from typing import Literal
 
 from ramet.errors import BudgetExhausted, ConfigError
 
@@ -23,6 +25,10 @@ LARGEST = 2**62  # run directories store counts in 64 bits
 SHARE_UNIT = 1000  # resolution of `parent_share`: thousandths
 MAX_PARENT_SHARE = 100
 PICO = 10**12  # money is counted in trillionths of a dollar
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,7 @@ class Prices:
 
     def __post_init__(self) -> None:
         for price in (self.prompt, self.cached, self.generated):
-            if price is not None and not 0 <= price < 1e6:
+            if price is not None and not (_is_number(price) and 0 <= price < 1e6):
                 raise ConfigError(f"prices are dollars per million tokens, 0 or more; got {price}")
 
     @property
@@ -91,33 +97,52 @@ class Budget:
     seconds: float | None = None  # wall clock of the whole tree
     children: int = 8  # clones started by one call
     turns: int = 10  # completions per node, the final answer included
+    repeats: int | None = None  # times in a row a node may repeat a turn with the same results; then it must answer
     node_tokens: int | None = None  # generated tokens per node
+    root_tokens: int | None = None  # generated tokens of the root itself; None: as node_tokens
+    clone_tokens: int | None = None  # generated tokens of every clone itself; None: as node_tokens
+    path_tokens: int | None = None  # generated tokens on the critical path: the longest chain of dependent work
     window: int = 8192  # tokens per node, prompt and generated together
     result_bytes: int = 2048  # text returned to a parent, per child
     output_bytes: int = 8192  # text shown to a node by one function call or code cell
+    max_result_chars: int | None = None  # characters of results shown to a node by one call, answers of clones included
+    max_calls: int | None = None  # calls carried out per turn
     reserve: int | None = None  # tokens each node keeps for its answer; None: derived from `tokens`
     parent_share: float = 1.0  # what a node keeps when it lends, in shares of a clone, besides its reserve
+    shares: Literal["equal", "demand"] = (
+        "equal"  # parts of clones without `tokens`: equal, or by the size of their goal
+    )
     money: float | None = None  # dollars for the whole tree
     prices: Prices = field(default_factory=Prices)
 
     def __post_init__(self) -> None:
-        least = {"depth": 0, "result_bytes": 32, "output_bytes": 32}
+        self._check_counts()
+        for name in ("seconds", "money"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0 < value < float("inf")):
+                raise ConfigError(f"budget.{name} is a number above 0, or left out; got {value!r}")
+        if not isinstance(self.prices, Prices):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"budget.prices is a table of prices; got {self.prices!r}")
+        share = self.parent_share
+        if not _is_number(share) or not 0 <= share <= MAX_PARENT_SHARE:
+            raise ConfigError(f"budget.parent_share is a number of shares from 0 to {MAX_PARENT_SHARE}; got {share!r}")
+        if self.shares not in ("equal", "demand"):
+            raise ConfigError(f"budget.shares is equal or demand; got {self.shares!r}")
+        if self.money is not None and self.prices.worst(prompt=1, generated=1) == 0:
+            raise ConfigError("budget.money needs prices: set prices.prompt and prices.generated")
+
+    def _check_counts(self) -> None:
+        """All limits that are whole numbers."""
+        least = {"depth": 0, "result_bytes": 32, "output_bytes": 32, "max_result_chars": 32}
         for limit in fields(self):
             value = getattr(self, limit.name)
-            if limit.name in ("seconds", "money", "prices", "parent_share") or value is None:
+            if limit.name in ("seconds", "money", "prices", "parent_share", "shares"):
+                continue
+            if value is None and limit.default is None:
                 continue
             floor = least.get(limit.name, 1)
             if isinstance(value, bool) or not isinstance(value, int) or not floor <= value < LARGEST:
                 raise ConfigError(f"budget.{limit.name} is a whole number from {floor} up; got {value!r}")
-        for name in ("seconds", "money"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ConfigError(f"budget.{name} is a number above 0, or left out; got {value!r}")
-        share = self.parent_share
-        if isinstance(share, bool) or not 0 <= share <= MAX_PARENT_SHARE:
-            raise ConfigError(f"budget.parent_share is a number of shares from 0 to {MAX_PARENT_SHARE}; got {share!r}")
-        if self.money is not None and self.prices.worst(prompt=1, generated=1) == 0:
-            raise ConfigError("budget.money needs prices: set prices.prompt and prices.generated")
 
     @property
     def answer_tokens(self) -> int:
@@ -128,6 +153,11 @@ class Budget:
     def smallest_grant(self) -> int:
         """The tokens a child needs for one ordinary turn and its answer. With less it is refused."""
         return 2 * self.answer_tokens
+
+    def own_tokens(self, *, root: bool) -> int | None:
+        """The most tokens that a node may generate itself: the cap of its role, else `node_tokens`; None: no cap."""
+        cap = self.root_tokens if root else self.clone_tokens
+        return self.node_tokens if cap is None else cap
 
     def ledger(self) -> Ledger:
         """The root's ledger. The root is already paid for."""
@@ -244,8 +274,17 @@ class Ledger:
             self.money -= money
 
 
-def shares(lendable: int, asked: Sequence[int | None], *, least: int, parent_share: float = 1.0) -> list[int]:
+def shares(
+    lendable: int,
+    asked: Sequence[int | None],
+    *,
+    least: int,
+    parent_share: float = 1.0,
+    sizes: Sequence[float] | None = None,
+) -> list[int]:
     """Split `lendable` tokens among children: what each asked for, scaled to fit; equal shares for the others.
+
+    With `sizes`, one for each child, the others get the same tokens in all, in proportion to their sizes.
 
     The parent counts as `parent_share` more children, if every child still gets `least`. A share below `least` becomes
     0: the child is refused. When `least` is too much for all, the first children get it: a few that can answer are
@@ -256,6 +295,7 @@ def shares(lendable: int, asked: Sequence[int | None], *, least: int, parent_sha
         shares(900, [None, None], least=100, parent_share=0.25)  # [400, 400]
         shares(900, [600, 600], least=100)        # [450, 450]
         shares(900, [5000, None], least=100)      # [800, 100]
+        shares(900, [None, None], least=100, sizes=[1, 3])  # [150, 450]
         shares(250, [None] * 4, least=100)        # [125, 125, 0, 0]
     """
     granted = [0] * len(asked)
@@ -272,7 +312,44 @@ def shares(lendable: int, asked: Sequence[int | None], *, least: int, parent_sha
         for i in candidates:
             tokens = asked[i]
             granted[i] = equal if tokens is None else tokens * for_asking // total
+        if sizes is not None and equal >= least:
+            others = [i for i in candidates if asked[i] is None]
+            for i, part in zip(
+                others, by_size(equal * len(others), [sizes[i] for i in others], least=least), strict=True
+            ):
+                granted[i] = part
         if min(granted[i] for i in candidates) >= least:
             return granted
         granted[candidates.pop()] = 0
     return granted
+
+
+def by_size(tokens: int, sizes: Sequence[float], *, least: int) -> list[int]:
+    """Split exactly `tokens` in proportion to sizes, with `least` for everyone; that must be possible.
+
+    A part below `least` is raised to it, and the rest is split among the others. What rounding leaves goes, one token
+    each, to the parts that lost most by it, the first of equals before the others.
+
+    Example:
+        by_size(600, [1, 3], least=100)   # [150, 450]
+        by_size(600, [1, 11], least=100)  # [100, 500]
+        by_size(100, [1, 1, 1], least=1)  # [34, 33, 33]
+    """
+    weights = [Fraction(size) for size in sizes]
+    if not sum(weights):
+        weights = [Fraction(1)] * len(sizes)
+    parts = [Fraction(least)] * len(sizes)
+    above = list(range(len(sizes)))
+    while above:
+        rest, total = tokens - least * (len(sizes) - len(above)), sum(weights[i] for i in above)
+        small = [i for i in above if rest * weights[i] < least * total]
+        if not small:
+            for i in above:
+                parts[i] = rest * weights[i] / total
+            break
+        above = [i for i in above if i not in small]
+    whole = [int(part) for part in parts]
+    by_loss = sorted(range(len(sizes)), key=lambda i: whole[i] - parts[i])
+    for i in by_loss[: tokens - sum(whole)]:
+        whole[i] += 1
+    return whole

@@ -7,10 +7,12 @@ Example:
 from __future__ import annotations
 
 import json
+import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from datetime import date, time
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_type_hints
 
@@ -18,6 +20,8 @@ from ramet.budget import Budget
 from ramet.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
+POLICY = "policy"  # as judge.model: the model that is run or trained, at its current weights
+EXTENDS = "extends"  # in a file: the name of another one beside it, whose settings it overrides
 
 # Earlier names of settings, and what they are called now. Only errors use them: an earlier name is not accepted.
 RENAMED = {
@@ -88,10 +92,33 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeConfig:
-    """The model that grades answers where the taskset cannot."""
+    """The model that grades nodes where the taskset cannot, and what it may see and cost."""
 
-    model: str = ""  # empty: no judge
-    base_url: str = ""  # empty: the engine's own server or process
+    model: str = ""  # a name on a server, a folder, smollm2, or policy: the model itself; empty: no judge
+    base_url: str = ""  # its server; empty: the engine's own server or process
+    criteria: str = ""  # added to the judge's instructions
+    max_tokens: int = 512  # generated per reply
+    tries: int = 2  # replies asked for until one can be parsed
+    goal_bytes: int = 2000  # most bytes shown of the goal, and of the right answer
+    text_bytes: int = 8000  # of all texts that the node was handed
+    work_bytes: int = 8000  # of its turns and their results
+    answer_bytes: int = 2000  # of its answer, and of its error
+    tree_calls: int | None = None  # most calls for one tree, all tries included; None: no limit
+    tree_tokens: int | None = None  # most tokens for one tree, prompts and replies together
+    calls: int | None = None  # most calls of the whole run
+    tokens: int | None = None  # most tokens of the whole run
+    cache: int = 100_000  # verdicts kept by content; 0: none
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            least = 0 if setting.name == "cache" else 1
+            if isinstance(value, int) and (isinstance(value, bool) or value < least):
+                raise ConfigError(f"judge.{setting.name} is a whole number from {least} up; got {value!r}")
+        if self.base_url and not self.model:
+            raise ConfigError("judge.base_url needs judge.model: the name of the judge on that server")
+        if self.base_url and self.model == POLICY:
+            raise ConfigError("judge.model=policy is the model itself and has no server: leave out judge.base_url")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +132,9 @@ class RunConfig:
     seed: int | None = None
     show_budget: bool = False  # tell the model what it may still spend
     allow_same_goal: bool = False  # a node may give its own goal, or an ancestor's, to a clone
+    allow_impossible: bool = True  # a node may give a clone a goal that the taskset knows to be impossible
+    instructions: str = ""  # added to the system prompt of every node
+    delegate_instructions: str = ""  # added to that of nodes that may delegate
     engine: EngineConfig = field(default_factory=EngineConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     budget: Budget = field(default_factory=Budget)
@@ -128,7 +158,7 @@ def load(
     """
     settings: dict[str, Any] = {}
     _merge(settings, base or {})
-    _merge(settings, {} if file is None else _read(Path(file)))
+    _merge(settings, {} if file is None else _read_extended(Path(file)))
     _merge(settings, settings_of(words))
     for key, value in (flags or {}).items():
         _set(settings, key, value)
@@ -238,12 +268,26 @@ def _inner(key: str, value: Any) -> str:
     return key
 
 
+def _read_extended(file: Path) -> dict[str, Any]:
+    """The settings of a file, laid over those of the file it extends."""
+    settings = _read(file)
+    base = settings.pop(EXTENDS, None)
+    if base is None:
+        return settings
+    beside = file.parent / f"{base}.toml"
+    if not isinstance(base, str) or Path(base).name != base or not beside.is_file() or EXTENDS in _read(beside):
+        raise ConfigError(f"{file}: extends is the name of a file beside it that extends no other; got {base!r}")
+    extended = _read(beside)
+    _merge(extended, settings)
+    return extended
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of 5,000 digits
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
 
 
@@ -272,6 +316,8 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError):  # a number of 5,000 digits, 10,000 brackets
+        raise ConfigError(f"{text[:40]}... cannot be read: it is too long for a value") from None
 
 
 def to_toml(settings: Any) -> str:
@@ -287,7 +333,8 @@ def to_toml(settings: Any) -> str:
                 write(value, f"{name}{setting.name}.", below)
                 tables.append("\n".join(below))
             elif isinstance(value, dict):
-                rows = [f"{_toml(key)} = {_toml(item)}" for key, item in cast(dict[str, Any], value).items()]
+                items = cast(dict[str, Any], value).items()
+                rows = [f"{_toml(str(key))} = {_toml(item)}" for key, item in items if item is not None]
                 tables.append("\n".join([f"\n[{name}{setting.name}]", *rows]))
             elif value is not None:
                 into.append(f"{setting.name} = {_toml(value)}")
@@ -298,11 +345,14 @@ def to_toml(settings: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """One value. Tables inside tables are written inline."""
+    """One value. Tables inside tables are written inline, without what is None."""
     if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in cast(dict[str, Any], value).items()) + "}"
-        )
+        items = [(key, item) for key, item in cast(dict[str, Any], value).items() if item is not None]
+        return "{" + ", ".join(f"{_toml(str(key))} = {_toml(item)}" for key, item in items) + "}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # inf, -inf, nan: the same in TOML
+    if isinstance(value, (date, time)):  # datetime is a date
+        return value.isoformat()
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in cast(Sequence[Any], value)) + "]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML requires it escaped

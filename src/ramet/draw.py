@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ramet.types import Node, State, Stop, Tree
+from ramet.types import Node, State, Stop, Tree, printable
 
 GOAL_WIDTH = 46
 
@@ -72,6 +72,6 @@ def totals(tree: Tree) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """The text without line breaks, shortened to `width`."""
-    text = " ".join(text.split())
+    """The text without line breaks and control characters, shortened to `width`."""
+    text = printable(" ".join(text.split()))
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -6,6 +6,7 @@ RametError
 │   ├── EngineBusy         temporary: engines retry it themselves
 │   └── EngineInterrupted  the call ended early: the node pays for the tokens it saw, then retries
 ├── StoreError        a run directory cannot be read or written  -> one line, exit code 2
+├── ForkError         a tree cannot be forked at this turn       -> one line, exit code 2
 ├── TrainError        trees or numbers that cannot be trained on -> one line, exit code 2
 └── ModelFault        a mistake of the model: becomes text on its node, never leaves the tree
     ├── BudgetExhausted
@@ -55,6 +56,10 @@ class EngineInterrupted(EngineError):
 
 class StoreError(RametError):
     """A run directory that cannot be read or written."""
+
+
+class ForkError(RametError):
+    """A tree that cannot be forked at this turn, or in this way."""
 
 
 class TrainError(RametError):

@@ -7,9 +7,8 @@ Each seam is a Protocol: a class fits it by its methods, without inheriting anyt
     Taskset, NodeJudge, Comparing, HasSizes      tasks and verdicts
     ComparesGoals, KnowsImpossible               goals that are the same, or that cannot be met
     Oracle (View, Move, Ask, Do)                 a policy that knows the answers
-    Dialect, Session, Host                       how a model writes actions
+    Dialect, Session, ReadsCutTurns, Host        how a model writes actions
     Rule                                         credit for every node
-    Backend                                      a policy that can be sampled and trained
 """
 
 from __future__ import annotations
@@ -19,16 +18,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from ramet.budget import Budget
-from ramet.types import Completion, Meter, Node, Prompt, Refusal, Stop, Task, Tree, Verdict
+from ramet.types import Completion, Meter, Node, Prompt, Refusal, Slip, Stop, Task, Tree, Verdict
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ramet.credit.records import Credits, Group
-    from ramet.tokens.render import Renderer, TokenRenderer
-    from ramet.train.loss import Loss
-    from ramet.train.metrics import Stats
-    from ramet.train.rows import Row
+    from ramet.tokens.render import Renderer
 
 HostFunction = Callable[..., Any]  # plain or async; its signature and docstring are what the model reads
 
@@ -128,6 +122,8 @@ class View:
     goal: str
     depth: int
     history: tuple[tuple[str, ...], ...] = ()  # per move: one text per function call, then one per clone
+    keys: tuple[str, ...] | None = None  # of the texts that the node has, if known
+    tokens: int | None = None  # what the node may still spend, clones included, if known
 
     @property
     def turn(self) -> int:
@@ -155,7 +151,7 @@ class Do:
 class Move:
     """One turn: functions to call and clones to ask, in parallel; or an answer. `thought` comes before them.
 
-    A mistake is shown so that the turns after it can be learnt; it carries no loss itself.
+    A mistake is shown so that the turns after it can be learnt; it carries no loss itself. `slip` is one of form.
     """
 
     thought: str = ""
@@ -163,6 +159,7 @@ class Move:
     asks: tuple[Ask, ...] = ()
     answer: str | None = None
     mistake: bool = False
+    slip: Slip = ""
 
 
 class Oracle(Protocol):
@@ -213,6 +210,15 @@ class KnowsImpossible(Protocol):
     """A taskset that knows of some goals that no node can meet."""
 
     def impossible(self, task: Task, goal: str) -> bool: ...
+
+
+@runtime_checkable
+class ExplainsImpossible(Protocol):
+    """A taskset that also says why a goal cannot be met, for the model that asked for it."""
+
+    def why_impossible(self, task: Task, goal: str) -> str | None:
+        """The reason; None if the goal can be met, as far as the taskset knows."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +277,8 @@ class Host(Protocol):
     def result_bytes(self) -> int: ...
     @property
     def output_bytes(self) -> int: ...
+    @property
+    def budget(self) -> Budget: ...
 
     def admit(self, requests: Sequence[Request], *, awaited: int = 0) -> list[Child | Refusal]:
         """Grant or refuse all requests together; start none. `awaited` counts children still running."""
@@ -297,6 +305,7 @@ class Outcome:
     answer: str | None = None
     value: object = None
     results: list[Result] = field(default_factory=list[Result])
+    action: object = None  # what the turn did, without the thinking before it; None: its whole text
     repairs: int = 0
     faults: int = 0
 
@@ -322,6 +331,13 @@ class Session(Protocol):
     async def close(self, text: str) -> Outcome:
         """Read the final answer from the last turn; nothing can be started."""
         ...
+
+
+@runtime_checkable
+class ReadsCutTurns(Protocol):
+    """A session that finds the answer in a closing turn that was cut off. There is no time to await anything."""
+
+    def answer_in_cut(self, text: str) -> str | None: ...
 
 
 class Dialect(Protocol):
@@ -350,48 +366,3 @@ class Rule(Protocol):
     """
 
     def credit(self, groups: Sequence[Group]) -> Credits: ...
-
-
-class Backend(Protocol):
-    """One policy that can be sampled and trained, wherever it lives.
-
-    The loop calls `forward_backward`, then `optim_step` or `discard`, then `publish`. Versions are numbered by the
-    loop: version n is the policy after n steps. An error leaves the weights as they were.
-    """
-
-    supports_overlap: bool  # whether trees may be sampled while `forward_backward` and `optim_step` run
-
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def renderer(self) -> TokenRenderer: ...
-    @property
-    def version(self) -> int:
-        """The version that new completions are sampled from; -1 while weights change."""
-        ...
-
-    async def forward_backward(self, rows: Sequence[Row], *, loss: Loss, temperature: float) -> Stats:
-        """Add the gradient of the step's loss over `rows`; `temperature` is that of sampling."""
-        ...
-
-    async def optim_step(self, *, learning_rate: float) -> float:
-        """Clip and apply the gradient; returns its norm before clipping. A norm that is not finite is a TrainError."""
-        ...
-
-    async def discard(self) -> None:
-        """Drop the gradient."""
-        ...
-
-    async def publish(self, version: int, *, fresh: bool = False) -> None:
-        """From now on the engine samples the current weights as `version`; with `fresh`, from an empty cache."""
-        ...
-
-    async def save(self, run: Path, *, step: int, keep: int) -> Path:
-        """Write a checkpoint under `run`, then delete all but the newest `keep`."""
-        ...
-
-    async def load(self, checkpoint: Path) -> int:
-        """Restore weights and optimiser, publish them; returns the steps done."""
-        ...
-
-    def close(self) -> None: ...

@@ -7,7 +7,7 @@ A tree is a flat list of nodes with a `parent` index: one table, no recursion to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -16,12 +16,23 @@ from ramet.budget import PICO, Budget
 
 Role = Literal["system", "user", "assistant"]
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+# Control characters other than tab and newline, and characters that change the direction of text.
+NOT_PRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 ROUNDING = 1e-9  # a score this close to 1 is 1
 
 
 def clean(text: str) -> str:
     """Replace lone surrogates, which models and servers may write and UTF-8 cannot encode."""
-    return LONE_SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+    return text if text.isascii() else LONE_SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def printable(text: str) -> str:
+    """A text that cannot move the cursor, change colours or hide parts of itself when it is printed.
+
+    Example:
+        printable("plain text")  # "plain text"
+    """
+    return NOT_PRINTED.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)
 
 
 def is_right(score: float) -> bool:
@@ -51,12 +62,15 @@ class Message:
     content: str
 
 
+Slip = Literal["", "name", "argument", "syntax"]  # what is wrong with the form of a call in a demonstration
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """One request of a node to its engine.
 
-    `ids` is None for servers that only take text. The last five fields describe the node for scripts and logs; a
-    model never sees them.
+    `ids` is None for servers that only take text. The last seven fields describe the node for scripts and logs;
+    a model never sees them.
     """
 
     messages: Sequence[Message]
@@ -66,6 +80,8 @@ class Prompt:
     depth: int = 0
     turn: int = 0
     closing: bool = False  # the node was asked for its final answer
+    tokens: int | None = None  # what the node may still spend, clones included
+    keys: tuple[str, ...] = ()  # of the texts that the node has
 
     @property
     def last(self) -> str:
@@ -94,9 +110,14 @@ class Completion:
 
 @dataclass(slots=True)
 class Meter:
-    """Counts tokens while they are generated, so that a cancelled call is accounted for."""
+    """Follows one call: counts its tokens while they are generated, so that a cancelled call is accounted for.
+
+    `partial` makes a completion of what has been received so far, exact ids included. Engines set it when the call
+    begins; it costs nothing until it is called. One that cannot provide it leaves it None.
+    """
 
     tokens: int = 0
+    partial: Callable[[], Completion] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +138,7 @@ class Stop(StrEnum):
     ANSWERED = "answered"  # the node gave its answer by itself
     BUDGET = "budget"  # tokens or money ran out; the answer, if any, came from the reserve
     TURNS = "turns"
+    REPEATS = "repeats"  # it took the same turn, with the same results, too often in a row
     WINDOW = "window"  # its window was full
     DEADLINE = "deadline"
     CANCELLED = "cancelled"  # the whole run was cancelled from outside
@@ -158,7 +180,8 @@ class Usage:
 class Refusal:
     """A child that was requested and not started.
 
-    `kind` is one of malformed, same_goal, closing, depth, children, nodes, tokens, money, window; empty if not known.
+    `kind` is one of malformed, same_goal, impossible, closing, depth, children, nodes, path, tokens, money, window;
+    empty if not known.
     """
 
     goal: str
@@ -171,7 +194,7 @@ class Turn:
     """One completion and its effects."""
 
     tokens: int
-    finish: Literal["stop", "length"]
+    finish: Literal["stop", "length", "cut"]  # cut: its call was cancelled; the turn is what had been received
     started_s: float
     sampled_s: float
     closing: Stop | None = None
@@ -182,12 +205,37 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Where a judge's verdict comes from."""
+
+    model: str
+    prompt: str  # hash of the judge's instructions
+    key: str  # hash of the model, the instructions and everything it was shown
+    reply: str  # as the judge wrote it, cut if it is long
+
+
+@dataclass(slots=True, kw_only=True)
+class Judging:
+    """What judging cost, and what became of the nodes that needed it."""
+
+    nodes: int = 0  # that got a verdict
+    failed: int = 0  # the judge could not be reached, or no reply could be parsed
+    capped: int = 0  # not asked about, because of a limit
+    cached: int = 0  # of `nodes` and `failed`, those that were known from an earlier call
+    calls: int = 0
+    tokens: int = 0  # prompts and replies
+    generated: int = 0  # replies
+    seconds: float = 0.0  # sum over calls, which run in parallel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """A score in [0, 1] and where it comes from: an exact check, a judge, or the root's verdict."""
 
     score: float
     how: Literal["exact", "judge", "root"]
     reason: str = ""
+    judgement: Judgement | None = None
 
     @property
     def is_right(self) -> bool:
@@ -204,6 +252,7 @@ class Node:
     path: tuple[int, ...]  # child ordinals from the root; independent of scheduling
     goal: str
     grant: int  # tokens lent to it
+    size: float | None = field(default=None, compare=False)  # of its goal, as measured at admission; not stored
     state: State = State.READY
     stop: Stop | None = None
     answer: str | None = None
@@ -216,6 +265,9 @@ class Node:
     verdict: Verdict | None = None
     started_s: float = 0.0
     ended_s: float | None = None
+    # For judges; not stored. The texts it was handed, and its messages without the markup of a chat template.
+    texts: Mapping[str, str] = field(default_factory=dict[str, str], compare=False, repr=False)
+    messages: list[Message] = field(default_factory=list[Message], compare=False, repr=False)
 
     @property
     def has_sampled(self) -> bool:
@@ -243,6 +295,7 @@ class Tree:
     dialect: str = ""
     nodes: list[Node] = field(default_factory=list[Node])
     seconds: float = 0.0
+    judging: Judging | None = field(default=None, compare=False)  # not stored
 
     @property
     def root(self) -> Node:

@@ -74,7 +74,14 @@ TIGHT = st.builds(
     seconds=st.sampled_from([None, None, None, 100, 3, 0.05]),
     children=st.sampled_from([8, 4, 2, 1]),
     turns=st.sampled_from([6, 3, 2, 1]),
+    repeats=st.sampled_from([None, None, 1, 2]),
     node_tokens=st.sampled_from([None, None, 800, 60, 1]),
+    root_tokens=st.sampled_from([None, None, 900, 30, 1]),
+    clone_tokens=st.sampled_from([None, None, 500, 50, 1]),
+    path_tokens=st.sampled_from([None, None, 2000, 300, 50, 1]),
+    max_result_chars=st.sampled_from([None, None, 512, 32]),
+    max_calls=st.sampled_from([None, None, 10, 1]),
+    shares=st.sampled_from(["equal", "demand"]),
     window=st.sampled_from([6000, 1500, 900]),
     result_bytes=st.sampled_from([32, 200, 2048]),
     reserve=st.sampled_from([20, None, 1, 200]),
@@ -94,6 +101,9 @@ WIDE = st.builds(
     turns=st.integers(2, 5),
     window=st.sampled_from([6000, 1500]),
     reserve=st.sampled_from([8, 40]),
+    clone_tokens=st.sampled_from([None, None, 300]),
+    path_tokens=st.sampled_from([None, None, 1500, 400]),
+    shares=st.sampled_from(["equal", "demand"]),
     parent_share=st.sampled_from([1.0, 0.0]),
     money=st.sampled_from([None, None, 1.0, 0.1]),
     prices=st.just(ramet.Prices(prompt=1.0, cached=0.5, generated=10.0)),
@@ -108,8 +118,9 @@ def check_node(node: Node, budget: ramet.Budget) -> None:
     assert node.usage.peak_window <= budget.window
     assert len(node.token_ids) <= budget.window
     assert node.usage.tokens + node.usage.lost_tokens <= node.grant
-    if budget.node_tokens is not None:
-        assert node.usage.tokens <= budget.node_tokens
+    own = budget.own_tokens(root=node.parent is None)
+    if own is not None:
+        assert node.usage.tokens <= own
     for turn in node.turns:
         assert len(turn.children) <= 2 * budget.children  # the policy makes one or two calls per turn
 
@@ -124,6 +135,8 @@ def check_tree(run: TreeRun, engine: ramet.ScriptedEngine) -> None:
     assert run.ledger.open == 0
     assert run.ledger.tokens + used.tokens + used.lost_tokens == budget.tokens
     assert run.ledger.nodes + len(tree.nodes) == budget.nodes
+    if budget.path_tokens is not None:
+        assert used.critical_path_tokens <= budget.path_tokens
     if budget.money is not None:
         assert used.dollars <= budget.money
         assert (run.ledger.money or 0) >= 0

@@ -263,6 +263,31 @@ def test_a_value_too_large_to_return_is_an_error_the_child_can_correct():
     assert "the value is 5,000 bytes as text; at most 1,000 go back" in tree.nodes[1].pieces[2].text
 
 
+def test_an_object_of_a_class_of_its_own_is_an_error_the_child_can_correct():
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            return cell("class Spot: pass", "finish({'a': [Spot()]})") if prompt.turn == 0 else cell("finish('plain')")
+        return cell("finish(await delegate('a'))")
+
+    tree = run(script)
+    assert tree.root.value == "plain"
+    assert "finish with numbers, texts, lists and dicts, not with a Spot" in tree.nodes[1].pieces[2].text
+
+
+@pytest.mark.parametrize(
+    "last", [cell("finish(['x' * 5000])"), cell("print('x' * 5000)"), "x" * 5000, cell("class A: pass", "finish(A())")]
+)
+def test_what_a_child_returns_in_its_final_turn_is_cut_to_the_limit(last: str):
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            return last if prompt.closing else cell("pass")
+        return cell("finish(len(await delegate('a')))")
+
+    size = run(script, result_bytes=100, turns=3).root.value
+    assert isinstance(size, int)
+    assert 0 < size <= 100
+
+
 def test_a_cell_cut_off_by_its_budget_is_not_run():
     def script(prompt: Prompt) -> str:
         if prompt.closing:

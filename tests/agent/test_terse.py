@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet.agent.dialects import make_dialect
-from ramet.agent.dialects.terse import ParsedTurn, TerseDialect, final_answer, read, write
+from ramet.agent.dialects.terse import ParsedTurn, TerseDialect, final_answer, read, split_tokens, write
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply
@@ -136,6 +136,47 @@ def test_texts_are_passed_by_key_and_missing_keys_are_named_to_parent_and_child(
 
 def test_without_texts_an_at_sign_is_part_of_the_goal():
     assert first_turn("> write to @bob").nodes[1].goal == "write to @bob"
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("Compute 1+2 #300", ("Compute 1+2", 300)),
+        ("one\ntwo #64", ("one\ntwo", 64)),
+        ("Compute 1+2 #3k", ("Compute 1+2", "3k")),
+        ("Compute 1+2 #-5", ("Compute 1+2", "-5")),
+        ("Compute 1+2 #1.5", ("Compute 1+2", "1.5")),
+        ("count all #tags", ("count all #tags", None)),
+        ("read #7 first", ("read #7 first", None)),
+        ("C#7", ("C#7", None)),
+        ("#300", ("#300", None)),
+        ("Compute 1+2", ("Compute 1+2", None)),
+    ],
+)
+def test_a_number_after_the_goal_is_the_tokens_it_asks_for(text: str, parsed: tuple[str, int | str | None]):
+    assert split_tokens(text) == parsed
+
+
+def test_clones_get_the_tokens_they_ask_for():
+    tree = first_turn("> a #500\n> b #100", tokens=2000, reserve=16)
+    assert [(node.goal, node.grant) for node in tree.nodes[1:]] == [("a", 500), ("b", 100)]
+    without = first_turn("> a\n> b", tokens=2000, reserve=16)
+    assert without.nodes[1].grant == without.nodes[2].grant
+
+
+def test_tokens_follow_the_keys_and_a_key_may_look_like_them():
+    context = {**BOOKS, "Volume #2": "Of two."}
+    tree = first_turn("> sum up @Ada Lovelace #300\n> sum up it @Volume #2", context=context, tokens=2000, reserve=16)
+    assert [node.grant == 300 for node in tree.nodes[1:]] == [True, False]
+    assert results(tree) == "< did sum up\n< did sum up it"
+
+
+@pytest.mark.parametrize("tokens", ["0", "-5", "3k", "1.5", "31"])  # 32, twice the reserve, is the least
+def test_tokens_that_cannot_be_granted_are_refused_with_a_sign(tokens: str):
+    tree = first_turn(f"> a #{tokens}\n> b #32", tokens=2000, reserve=16)
+    assert results(tree) == "< no #\n< did b"
+    (refusal,) = tree.root.turns[0].refusals
+    assert "tokens" in refusal.reason
 
 
 def test_an_answer_of_several_lines_is_returned_whole():

@@ -140,7 +140,7 @@ def test_a_judge_is_used_where_the_settings_name_one(tmp_path: Path, server: Tir
     command = ["eval", "jsonl:all", "taskset.file=mine.jsonl", "taskset.check=judge", "--methods", "single"]
     command += ["--model", "tiny", "--base-url", server.url, "--json", "--runs", "judged"]
     assert "needs a judge" in complaint(tmp_path, *command)
-    assert "the judge's replies could not be read" in complaint(tmp_path, *command, "judge.model=tiny")
+    assert "the judge gave no verdict on its root" in complaint(tmp_path, *command, "judge.model=tiny")
 
 
 # Resuming.
@@ -271,7 +271,7 @@ def test_a_warm_start_counts_as_training(tmp_path: Path) -> None:
 
 def test_a_training_range_without_its_files_is_unknown(tmp_path: Path) -> None:
     run = trained_run(tmp_path, "far", kind="train", task="multihop:musique_train", taskset={"data": "/nowhere"})
-    assert find_model(str(run)).trained == [Trained("multihop", -math.inf, math.inf)]
+    assert find_model(str(run)).trained == [Trained("multihop", -math.inf, math.inf, "musique")]
 
 
 def test_a_run_without_a_model_is_refused(tmp_path: Path) -> None:

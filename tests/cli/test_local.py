@@ -67,6 +67,19 @@ def test_smollm2_answers_without_a_server(tmp_path: Path, smollm2: Path) -> None
     assert len(said.token_ids) == len(said.logprobs) > 0
 
 
+def test_a_judge_has_a_key_of_its_own_and_leaves_its_verdicts_in_the_run(tmp_path: Path, server: Server) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"question": "Say something nice.", "answer": "anything nice"}\n')
+    command = ["eval", "jsonl:all", "taskset.file=mine.jsonl", "taskset.check=judge", "--methods", "single"]
+    command += ["--model", "tiny", "--base-url", server.url, "engine.tries=2", "--json"]
+    server.reply = '{"reason": "nice", "score": 0.5}'
+    own = ["judge.model=tiny", f"judge.base_url={server.url}", "--into", "own"]
+    (record,) = json.loads(printed(tmp_path, *command, *own, RAMET_JUDGE_API_KEY="its-key"))["records"]
+    assert record["score"] == 0.5
+    assert server.keys[-1] == "Bearer its-key"
+    assert '"reason": "nice"' in (tmp_path / "own" / "judge.jsonl").read_text()
+    assert "its-key" not in "".join(file.read_text() for file in (tmp_path / "own").glob("*.*l"))
+
+
 @pytest.mark.slow
 def test_a_local_model_is_judged_by_a_server(tmp_path: Path, server: Server, smollm2: Path) -> None:
     (tmp_path / "mine.jsonl").write_text('{"question": "Capital of France?", "answer": "Paris"}\n')
@@ -74,5 +87,7 @@ def test_a_local_model_is_judged_by_a_server(tmp_path: Path, server: Server, smo
     task = ["jsonl:all/0", "taskset.file=mine.jsonl", "taskset.check=judge", "--tokens", "60", "--nodes", "1", "--json"]
     judge = ["judge.model=tiny", f"judge.base_url={server.url}"]
     facts = json.loads(printed(tmp_path, "run", *task, *judge, "--model", str(smollm2), "engine.window=4096"))
+    judgement = facts["verdict"].pop("judgement")
     assert facts["verdict"] == {"score": 0.5, "how": "judge", "reason": "close enough"}
+    assert (judgement["model"], judgement["reply"]) == ("tiny", server.reply)
     assert [body["model"] for body in server.bodies] == ["tiny"]

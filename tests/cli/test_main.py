@@ -139,7 +139,7 @@ def stored(cwd: Path, *, ids: Sequence[str] = ("abc",), **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("command", "flags"),
     [
-        ("", "run show sql demo tour train warmstart eval report tasks bench --version --help"),
+        ("", "run show sql fork demo tour train warmstart eval report tasks bench --version --help"),
         (
             "run",
             "--engine --base-url --model --tokens --nodes --depth --seconds --dialect --json --config --api-key "
@@ -147,6 +147,7 @@ def stored(cwd: Path, *, ids: Sequence[str] = ("abc",), **changes: Any) -> Path:
         ),
         ("show", "--tree --node --json"),
         ("sql", "--json"),
+        ("fork", "--tree --node --turn --without-delegation --without-clone --say --model --runs --json KEY=VALUE"),
         ("tour", "--runs --pace"),
         ("demo", "--runs nano"),
         ("bench", "runtime learner engine"),
@@ -178,10 +179,15 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--bad"], "--bad"),
-        (["nonsense"], "Commands: run, show, sql, demo, tour, train, warmstart, eval, report, tasks, bench."),
+        (["nonsense"], "Commands: run, show, sql, fork, demo, tour, train, warmstart, eval, report, tasks, bench."),
         (["eval", "craft:hard", "--context", "64"], "Did you mean --window?"),
         (["run"], "question"),
         (["run", "q", "--bad"], "--bad"),
+        (["run", "codes:train/²", "--model", "m"], "'codes:train/²' is not a task"),
+        (["run", "codes:train/" + "9" * 5000, "--model", "m"], "is not a task"),
+        (["run", "jsonl:all/0", "taskset.file=5", "--model", "m"], "taskset.file of jsonl: input should be"),
+        (["run", "q", f"seed={'9' * 5000}"], "it is too long for a value"),
+        (["tour", "--pace", "nan"], "--pace is a number of seconds from 0 up; got nan"),
         (["run", "q", "--tokens", "many"], "Invalid value for '--tokens'"),
         (["run", "q", "--model", "m", "--tokens", "0"], "budget.tokens is a whole number from 1 up; got 0"),
         (["run", "q", "--model", "m", "--seconds", "nan"], "budget.seconds is a number above 0"),

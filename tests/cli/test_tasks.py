@@ -123,7 +123,9 @@ def test_a_judge_named_on_the_command_line_gives_the_verdict(tmp_path: Path, ser
     server.reply = '{"reason": "close enough", "score": 0.5}'
     words = ["jsonl:all/0", "taskset.file=mine.jsonl", "taskset.check=judge", "judge.model=tiny"]
     facts = json.loads(printed(tmp_path, "run", *words, "--base-url", server.url, "--model", "tiny", "--json"))
+    judgement = facts["verdict"].pop("judgement")
     assert facts["verdict"] == {"score": 0.5, "how": "judge", "reason": "close enough"}
+    assert judgement["reply"] == server.reply
 
 
 def test_a_question_that_only_looks_like_a_task_is_a_question(tmp_path: Path, server: Server) -> None:

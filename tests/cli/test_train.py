@@ -82,7 +82,7 @@ def test_a_warm_start_as_json_is_one_line_per_step(tmp_path: Path, folder: Path)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train", "nowhere"], "no recipe 'nowhere': accepted: a TOML file, arithmetic-135m, craft-135m"),
+        (["train", "nowhere"], "no recipe 'nowhere': accepted: a TOML file, aggregate-135m, arithmetic-135m"),
         (["train", "arithmetic-315m"], "no recipe 'arithmetic-315m': did you mean arithmetic-135m?"),
         (["train", "nowhere.toml"], "cannot read nowhere.toml"),
         (["train", "stpes=3"], "unknown setting 'stpes': did you mean steps?"),
@@ -105,7 +105,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one row in every file that a recipe reads."""
     made = tmp_path_factory.mktemp("data")
     row = {"question": "2+2?", "answer": "4", "context": [{"title": "a", "text": "b"}], "meta": {}}
-    for name in ("2wiki_train", "2wiki_eval", "math_train_l5", "math_hard_test_l5"):
+    for name in (
+        "2wiki_train",
+        "2wiki_eval",
+        "math_train_l5",
+        "math_hard_test_l5",
+        "crd3_counts_train",
+        "crd3_counts_eval",
+    ):
         (made / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
     return made
 
@@ -113,7 +120,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", recipe_names())
 def test_built_in_recipes_name_only_what_exists(tmp_path: Path, data: Path, name: str) -> None:
     config = load(TrainConfig, file=recipe_file(name))
-    reads = config.task.partition(":")[2].removesuffix("_train_l5").removesuffix("_train") in ("2wiki", "math")
+    reads = config.task in ("multihop:2wiki_train", "math:math_train_l5", "aggregate:crd3_train")
     check_plan(replace(config, taskset=config.taskset | ({"data": str(data)} if reads else {})))
     assert config.name == name
     assert len(describe(name)) > 40
@@ -123,10 +130,27 @@ def test_check_prints_all_settings_and_loads_no_model(tmp_path: Path, data: Path
     said = printed(tmp_path, "train", "selfcest-2wiki-4b", "steps=3", "--check", "--data", str(data))
     (tmp_path / "again.toml").write_text(said)
     config = load(TrainConfig, file=tmp_path / "again.toml")
-    assert (config.steps, config.credit, config.taskset) == (3, {"clone_weight": "ratio"}, {"data": str(data)})
+    assert (config.steps, config.credit, config.taskset) == (
+        3,
+        {"clone_weight": "ratio", "call_count": "published"},
+        {"data": str(data)},
+    )
     assert json.loads(printed(tmp_path, "train", str(tmp_path / "again.toml"), "--check", "--json"))["steps"] == 3
     assert not (tmp_path / "runs").exists()
     assert "reads 2wiki_train from a data folder" in complaint(tmp_path, "train", "selfcest-2wiki-4b", "--check")
+
+
+@pytest.mark.parametrize("name", ["craft-135m", "selfcest-2wiki-4b"])
+def test_the_single_variant_of_a_recipe_is_checked_and_printed(tmp_path: Path, data: Path, name: str) -> None:
+    task = load(TrainConfig, file=recipe_file(name)).task
+    words = ["--data", str(data)] if task.startswith(("math", "multihop:2wiki")) else []
+    config = json.loads(printed(tmp_path, "train", name, "--single", "--check", "--json", *words))
+    assert (config["name"], config["budget"]["depth"], config["budget"]["nodes"]) == (f"{name}-single", 0, 1)
+
+
+def test_a_resumed_run_cannot_become_single(tmp_path: Path) -> None:
+    said = complaint(tmp_path, "train", "--resume", "runs/x", "--single")
+    assert "a resumed run keeps its settings: give only --resume RUN" in said
 
 
 def test_without_a_recipe_the_built_in_ones_are_listed(tmp_path: Path) -> None:
@@ -144,6 +168,7 @@ def test_the_papers_settings_are_the_papers() -> None:
     assert (rao.tasks_per_step, rao.group_size, rao.overlap, rao.update.learning_rate) == (16, 8, 3, 3e-6)
     assert (rao.loss.kind, rao.loss.bounds) == ("cispo", (0.0, 5.0))
     assert (rao.budget["depth"], rao.budget["turns"], rao.budget["window"]) == (6, 25, 8192)
+    assert rao.eval.budget["depth"] == 12
     assert (sums.tasks_per_step, sums.group_size, sums.update.learning_rate, sums.update.warmup_steps) == (
         32,
         4,
@@ -151,5 +176,6 @@ def test_the_papers_settings_are_the_papers() -> None:
         10,
     )
     assert (sums.loss.kind, sums.loss.bounds, sums.loss.dual_clip, sums.loss.kl) == ("ppo", (0.8, 1.2), 3.0, 5e-4)
-    assert sums.credit == {"clone_weight": "ratio"}
-    assert maths.credit == sums.credit | {"clone_share": 0.4, "call_cost": 0.0, "length_cap": 0.5, "floor": 0.0}
+    assert sums.credit == {"clone_weight": "ratio", "call_count": "published"}
+    costs = {"clone_share": 0.4, "call_cost": 0.0, "length_cap": 0.5, "floor": 0.0}
+    assert maths.credit == {"clone_weight": "ratio"} | costs

@@ -13,11 +13,12 @@ import ramet
 from ramet.agent.options import TreeOptions
 from ramet.credit import Group, group_trees
 from ramet.credit.average import leave_one_out
-from ramet.credit.rao import Rao, depth_weights, local_rewards, num_descendants
+from ramet.credit.prices import num_descendants
+from ramet.credit.rao import Rao, depth_weights, local_rewards
 from ramet.errors import ConfigError
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.play import play
-from ramet.types import Piece, Prompt, Task
+from ramet.types import Piece, Prompt, Task, Tree
 from tests.agent.scripts import delegate
 from tests.conftest import in_virtual_time
 from tests.credit.trees import batches, column, group, plant, singles
@@ -44,6 +45,14 @@ def test_more_children_do_not_earn_more():
     few = local_rewards({0: 0.0, 1: 1.0}, {0: None, 1: 0}, bonus=0.4)
     many = local_rewards(dict.fromkeys(range(6), 1.0) | {0: 0.0}, {0: None} | dict.fromkeys(range(1, 6), 0), bonus=0.4)
     assert few[0] == many[0] == 0.4
+
+
+def test_children_without_a_verdict_of_their_own_are_not_part_of_the_mean():
+    parents = {0: None, 1: 0, 2: 0, 3: 0}
+    successes = {0: 1.0, 1: 1.0, 2: 0.0, 3: 1.0}
+    assert local_rewards(successes, parents, bonus=0.4, inherited={1})[0] == 1.2  # of 0 and 1
+    assert local_rewards(successes, parents, bonus=0.4, inherited={1, 3})[0] == 1.0  # of 0
+    assert local_rewards(successes, parents, bonus=0.4, inherited={1, 2, 3})[0] == 1.0  # no bonus
 
 
 def test_bonuses_do_not_add_up_over_levels():
@@ -200,7 +209,40 @@ def test_parallel_children_are_credited_by_id_in_any_order_of_ending(
         assert credits[tree.id, 2].reward == (second[0] == "9")
 
 
-# Not in the paper: a cost for clones, and a baseline of nodes with the same goal.
+def joke_tree(*, right: bool) -> Tree:
+    """A root that delegates a goal that has no exact check, and then answers by itself."""
+
+    def script(prompt: Prompt) -> str:
+        if prompt.depth:
+            return "Answer: A clone walks into itself."
+        return delegate("tell me a joke") if prompt.turn == 0 else f"Answer: {15 if right else 'unknown'}"
+
+    task = Task(id="arithmetic:test/0", question="Compute 2*3+(4+5)", reference=15)
+    options = TreeOptions(engine=ramet.ScriptedEngine(script))
+    return in_virtual_time(partial(play, Arithmetic(), task, options))
+
+
+def test_a_root_that_delegates_a_joke_earns_no_bonus_for_it():
+    trees = [joke_tree(right=True), joke_tree(right=False)]
+    assert [[node.verdict.how for node in tree.nodes if node.verdict] for tree in trees] == [["exact", "root"]] * 2
+    credits = Rao(bonus=0.4).credit(group_trees(trees))
+    assert [credits[trees[0].id, index].reward for index in (0, 1)] == [1.0, 1.0]  # not 1.4
+    assert [credits[trees[1].id, index].reward for index in (0, 1)] == [0.0, 0.0]
+
+
+def test_a_clone_that_inherits_its_verdict_earns_the_root_s_score_and_no_more():
+    lazy = plant("a", [1.0, 1.0], [None, 0], inherited={1})
+    credits = Rao(bonus=0.4, depth_weights=False).credit([group(lazy, plant("b", [0.0]), plant("c", [0.5]))])
+    assert [credits["a", index].advantage for index in (0, 1)] == [0.75, 0.75]
+
+
+def test_inherited_verdicts_below_a_clone_do_not_count_either():
+    deep = plant("a", [1.0, 1.0, 1.0, 0.0], [None, 0, 1, 1], inherited={2})
+    rewards = column(Rao(bonus=0.4).credit([group(deep, plant("b", [0.0]))]), "reward")
+    assert rewards == [1.4, 1.0, 1.0, 0.0, 0.0]  # node 1: its checked child failed
+
+
+# Not in the paper: prices, and baselines of nodes with the same goal or at the same depth.
 
 
 def test_every_clone_below_a_node_costs_its_price():
@@ -235,6 +277,58 @@ def test_a_tree_never_affects_its_own_baseline():
         assert [credits["a", index].baseline for index in range(3)] == [1.0, 0.5, 0.5]
 
 
+def test_a_node_is_compared_with_nodes_of_other_trees_at_its_depth():
+    first = plant("a", [0.0, 1.0, 0.0], [None, 0, 0])
+    second = plant("b", [1.0, 0.5, 1.0, 0.25], [None, 0, 1, 1])
+    third = plant("c", [0.5, 0.0], [None, 0])
+    credits = Rao(baseline="depth", depth_weights=False).credit([group(first, second, third)])
+    # Depth 0: 0, 1, 0.5. Depth 1: 1 and 0; 0.5; 0. Depth 2: only in b, so it is compared with the roots 0 and 0.5.
+    assert six([credits["a", index].baseline for index in range(3)]) == [0.75, 0.25, 0.25]
+    assert six([credits["b", index].baseline for index in range(4)]) == [0.25, 0.333333, 0.25, 0.25]
+    assert six([credits["c", index].baseline for index in range(2)]) == [0.5, 0.5]
+    assert six([credits["a", index].advantage for index in range(3)]) == [-0.75, 0.75, -0.25]
+
+
+def test_a_tree_never_affects_its_own_baseline_by_depth():
+    other = plant("b", [1.0, 0.5], [None, 0])
+    for scores in ([1.0, 1.0, 0.0], [0.0, 0.0, 1.0]):
+        credits = Rao(baseline="depth").credit([group(plant("a", scores, [None, 0, 0]), other)])
+        assert [credits["a", index].baseline for index in range(3)] == [1.0, 0.5, 0.5]
+
+
+def test_the_baseline_by_depth_leaves_equal_rewards_without_an_advantage():
+    trees = [plant(name, [0.1] * 4, [None, 0, 0, 1]) for name in "abc"]
+    credits = Rao(baseline="depth").credit([group(*trees)])
+    assert column(credits, "advantage") == [0.0] * 12
+    assert credits.summary.flat == ("sums/1",)
+
+
+@given(batches)
+def test_in_trees_of_one_node_the_baseline_by_depth_is_that_of_the_other_roots(batch: list[Group]):
+    roots = [
+        group(*(plant(tree.id, [tree.root.verdict.score], task=tree.task.id) for tree in one.trees)) for one in batch
+    ]  # pyright: ignore[reportOptionalMemberAccess]
+    assert Rao(baseline="depth").credit(roots) == Rao().credit(roots)
+
+
+def test_the_baseline_by_depth_leaves_the_gradient_of_clones_unbiased():
+    """All outcomes of three trees: a root delegates with chance q, its clone is right with chance p."""
+    q, p = 0.6, 0.3
+    chances = {"none": 1 - q, "wrong": q * (1 - p), "right": q * p}
+    total = 0.0
+    for outcome in product(chances, repeat=3):
+        chance = chances[outcome[0]] * chances[outcome[1]] * chances[outcome[2]]
+        trees = [
+            plant(f"t{i}", [0.4]) if one == "none" else plant(f"t{i}", [0.4, float(one == "right")], [None, 0])
+            for i, one in enumerate(outcome)
+        ]
+        credits = Rao(baseline="depth").credit([group(*trees)])
+        for i, one in enumerate(outcome):
+            if one != "none":
+                total += chance * credits[f"t{i}", 1].advantage * ((one == "right") - p) / 3
+    assert total == pytest.approx(q * p * (1 - p))
+
+
 def test_goals_of_other_groups_are_not_compared():
     near, far = (
         group(plant(one, [score, score], [None, 0], task=one, goals=["all", "left"]), plant(other, [root], task=one))
@@ -245,7 +339,7 @@ def test_goals_of_other_groups_are_not_compared():
     assert credits["c", 1].baseline == 0.5
 
 
-@pytest.mark.parametrize("name", ["bonus", "clone_cost"])
+@pytest.mark.parametrize("name", ["bonus", "clone_cost", "token_cost", "prompt_cost"])
 def test_a_cost_or_bonus_below_zero_is_refused(name: str):
     with pytest.raises(ConfigError, match=f"rao.{name} must be 0 or more; got -1"):
         Rao(**{name: -1.0})  # pyright: ignore[reportArgumentType]

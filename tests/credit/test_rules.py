@@ -25,9 +25,11 @@ rules = st.sampled_from(
         Rao(success="sparse", depth_weights=False),
         Rao(baseline="mean"),
         Rao(baseline="same_goal", clone_cost=0.03),
+        Rao(baseline="depth", token_cost=0.1, prompt_cost=0.1, charge="success"),
         Selfcest(),
         Selfcest(clone_weight="ratio", clone_share=0.4, floor=0.0, length_cap=0.5),
         Selfcest(baseline="difference"),
+        Selfcest(clone_cost=0.03, token_cost=0.1, charge="success", call_count="published"),
         Selfcest(baseline="counterfactual", normalise=False),
         Broadcast(),
         Broadcast(baseline="leave_one_out", normalise=True),
@@ -67,12 +69,19 @@ def test_an_unknown_setting_suggests_the_nearest():
         ("selfcest", {"epsilon": math.inf}, r"selfcest\.epsilon must be 0 or more"),
         ("rao", {"bonus": 0.4, "success": "sparse"}, "rao.bonus needs rao.success = dense"),
         ("selfcest", {"repair_cost": -1}, r"selfcest\.repair_cost must be 0 or more"),
+        ("rao", {"token_cost": -0.1}, r"rao\.token_cost must be 0 or more"),
+        ("rao", {"prompt_cost": math.nan}, r"rao\.prompt_cost must be 0 or more"),
+        ("rao", {"charge": "succes"}, r"rao\.charge: input should be 'all' or 'success'"),
+        ("rao", {"chrage": "success"}, r"'rao\.chrage': did you mean rao\.charge\?"),
+        ("selfcest", {"token_cost": math.inf}, r"selfcest\.token_cost must be 0 or more"),
+        ("selfcest", {"prompt_cost": -1}, r"selfcest\.prompt_cost must be 0 or more"),
+        ("selfcest", {"call_count": "all"}, r"selfcest\.call_count: input should be 'delegate' or 'published'"),
         ("selfcest", {"floor": math.nan}, r"selfcest\.floor must be finite"),
         ("selfcest", {"root_scale": 0}, "above 0"),
         ("broadcast", {"epsilon": math.inf}, r"broadcast\.epsilon must be 0 or more"),
     ],
 )
-def test_invalid_settings_are_refused(name: str, settings: dict[str, float], message: str):
+def test_invalid_settings_are_refused(name: str, settings: dict[str, float | str], message: str):
     with pytest.raises(ConfigError, match=message):
         load_rule(name, settings)
 

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 import ramet
-from ramet.credit.adherence import marks_answer, num_calls, num_repairs
+from ramet.credit.adherence import marks_answer, num_calls, num_published_calls, num_repairs
 from ramet.credit.selfcest import Selfcest, length_cost, other_trees_reward, ratio
-from ramet.types import Prompt, Refusal, Stop, Turn
+from ramet.types import Piece, Prompt, Refusal, Stop, Turn
 from tests.agent.scripts import call, delegate
 from tests.credit.trees import column, group, plant, singles
 
@@ -265,6 +265,27 @@ def test_only_calls_for_clones_are_counted():
     assert num_calls(tree, tree.root) == 2
     broken = plant("b", [1.0], words=["<tool_call>{'name': 'delegate', 'arguments': {'goals': ['x'"])
     assert num_calls(broken, broken.root) == 1
+
+
+def test_counted_as_published_every_tool_call_counts_whatever_it_calls():
+    text = delegate("x") + call("craft", item="a") + delegate("y", "z") + "<tool_call>{'name': 'loo"
+    tree = plant("a", [1.0], words=[text])
+    assert (num_calls(tree, tree.root), num_published_calls(tree, tree.root)) == (2, 4)
+    tree.root.pieces[0] = Piece(sampled=False, text="Write <tool_call> and </tool_call> around a call")
+    assert num_published_calls(tree, tree.root) == 4
+    other = plant("b", [1.0], words=["<tool_call> is only text here"], dialect="python")
+    assert num_published_calls(other, other.root) == num_calls(other, other.root) == 0
+
+
+@pytest.mark.parametrize(("calls", "cost"), [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.1), (5, 0.3), (12, 1.0)])
+def test_published_calls_cost_a_tenth_each_after_two(calls: int, cost: float):
+    """max(0, 0.1 * calls - 0.2), over every `<tool_call>` in the root's text and none in a clone's."""
+    text = "".join((delegate("x"), call("craft", item="a"))[i % 2] for i in range(calls))
+    tree = plant("a", [1.0, 1.0], [None, 0], words=[text + "Answer: 2", call("craft", item="a") * 9 + "Answer: 2"])
+    rule = Selfcest(call_count="published")
+    assert round(rule.credit([group(tree, LOW)])["a", 0].reward, 6) == round(1 - cost, 6)
+    ours = max(0, (calls + 1) // 2 - 2) / 10  # every second call is for clones
+    assert round(Selfcest().credit([group(tree, LOW)])["a", 0].reward, 6) == round(1 - ours, 6)
 
 
 def test_in_python_every_turn_with_a_request_is_a_call_and_ending_with_an_answer_marks_it():

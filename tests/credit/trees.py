@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hypothesis import strategies as st
 
@@ -20,10 +20,16 @@ def plant(
     tokens: Sequence[int] | None = None,
     words: Sequence[str] | None = None,
     goals: Sequence[str] | None = None,
+    prompts: Sequence[int] | None = None,
+    inherited: Collection[int] = (),
     repairs: int = 0,
     dialect: str = "tools",
 ) -> Tree:
-    """A tree with these scores and parents; `words` is the text of each node, `repairs` the root's repaired calls."""
+    """A tree with these scores and parents.
+
+    `words` is the text of each node, `prompts` how many tokens it was given, `inherited` the nodes that have the root's
+    verdict, `repairs` the number of the root's repaired calls.
+    """
     tree = Tree(id=name, task=Task(question="1+1", id=task), budget=Budget(), dialect=dialect)
     for index, (score, parent) in enumerate(zip(scores, parents, strict=True)):
         above = None if parent is None else tree.nodes[parent]
@@ -36,11 +42,15 @@ def plant(
             goal=goals[index] if goals else "the same goal for all",
             grant=100,
             stop=Stop.ANSWERED,
-            verdict=None if score is None else Verdict(score=score, how="exact"),
+            verdict=None if score is None else Verdict(score=score, how="root" if index in inherited else "exact"),
             usage=Usage(tokens=tokens[index] if tokens else 10),
         )
         text = words[index] if words else "Answer: 2"
-        node.pieces = [Piece(sampled=False, text="a prompt"), Piece(sampled=True, text=text, token_ids=(1, 2))]
+        given = (7,) * (prompts[index] if prompts else 0)
+        node.pieces = [
+            Piece(sampled=False, text="a prompt", token_ids=given),
+            Piece(sampled=True, text=text, token_ids=(1, 2)),
+        ]
         if parent is None:
             node.turns = [Turn(tokens=2, finish="stop", started_s=0.0, sampled_s=0.0, repairs=repairs)]
         tree.nodes.append(node)

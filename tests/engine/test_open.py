@@ -30,6 +30,11 @@ def test_the_same_model_judges_itself(engine: EngineConfig) -> None:
 
 
 @pytest.mark.parametrize("engine", [SERVER, LOCAL])
+def test_the_policy_judges_itself_whatever_its_name(engine: EngineConfig) -> None:
+    assert judge(engine, "policy") == engine
+
+
+@pytest.mark.parametrize("engine", [SERVER, LOCAL])
 def test_a_judge_may_have_its_own_server(engine: EngineConfig) -> None:
     assert judge(engine, "j", "http://other/v1") == EngineConfig(base_url="http://other/v1", model="j")
 

@@ -49,16 +49,16 @@ def read(data: bytes, *, pieces: Sequence[bytes] | None = None, kind: str = "tex
 
     async def work() -> list[Event]:
         response = httpx.Response(200, headers={"Content-Type": kind}, content=body())
-        return [event async for event in events(response)]
+        return [event async for event in events(response, limit=10**6)]
 
     return anyio.run(work)
 
 
 def collect(*sent: Any, exact: bool = False, max_tokens: int = 50) -> Completion:
-    collected = StreamedCompletion(Meter())
+    collected = StreamedCompletion(Meter(), max_tokens=max_tokens)
     for event in sent:
         collected.add(Event.model_validate(event))
-    return collected.completion(max_tokens=max_tokens, renderer=EXACT if exact else TextRenderer())
+    return collected.completion(renderer=EXACT if exact else TextRenderer())
 
 
 def sse(*sent: Any) -> bytes:
@@ -91,7 +91,7 @@ def test_any_json_is_an_event_or_a_transient_failure(value: Any):
         except EngineBusy:
             continue
         for event in received:
-            StreamedCompletion(Meter()).add(event)
+            StreamedCompletion(Meter(), max_tokens=50).add(event)
 
 
 @given(st.text() | JSON.map(json.dumps))
@@ -181,7 +181,7 @@ def test_the_token_count_is_reported_or_counted_or_an_upper_bound(sent: list[Any
 
 def test_the_meter_counts_as_events_arrive():
     meter = Meter()
-    collected = StreamedCompletion(meter)
+    collected = StreamedCompletion(meter, max_tokens=50)
     seen: list[int] = []
     for event in (chat(""), chat("a"), vllm("b c", [1, 2]), llama("", [3]), usage(9)):
         collected.add(Event.model_validate(event))

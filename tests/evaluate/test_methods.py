@@ -47,15 +47,40 @@ def test_the_name_sets_the_number_of_trees_and_the_depth(name: str, kind: Any, t
     assert parse_method(name) == Method(name=name, kind=kind, trees=trees, depth=depth)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "parts"), [("split@8", "split", 8), ("chain", "chain", 4), ("chain@12", "chain", 12)]
+)
+def test_a_control_has_one_tree_with_one_level_and_a_number_of_parts(name: str, kind: Any, parts: int) -> None:
+    assert parse_method(name) == Method(name=name, kind=kind, trees=1, depth=1, parts=parts)
+
+
 def test_clones_are_as_deep_as_the_budget_allows() -> None:
     assert parse_method("clones").depth is None
 
 
 @pytest.mark.parametrize(
-    "name", ["", "vote", "vote@0", "vote@", "clones/", "clones/-1", "single@3", "best@x", "Single"]
+    "name",
+    [
+        "",
+        "split",
+        "split@1",
+        "split@",
+        "chain@",
+        "chain@1",
+        "vote",
+        "vote@0",
+        "vote@",
+        "clones/",
+        "clones/-1",
+        "single@3",
+        "best@x",
+        "Single",
+    ],
 )
 def test_an_unknown_method_lists_the_accepted_ones(name: str) -> None:
-    with pytest.raises(ConfigError, match="accepted are single, vote@K, best@K, clones, clones/DEPTH"):
+    with pytest.raises(
+        ConfigError, match="accepted are single, vote@K, best@K, split@K, chain, chain@K, clones, clones/DEPTH"
+    ):
         parse_method(name)
 
 
@@ -92,6 +117,12 @@ def test_a_budget_with_less_than_a_token_per_tree_is_refused() -> None:
         tree_budget(parse_method("vote@8"), ramet.Budget(), tokens=7, limits={})
 
 
+def test_a_budget_with_less_than_a_token_per_part_and_for_the_answer_is_refused() -> None:
+    with pytest.raises(ConfigError, match="split@8 runs 9 nodes: a budget of 8 tokens is too small"):
+        tree_budget(parse_method("split@8"), ramet.Budget(), tokens=8, limits={})
+    assert tree_budget(parse_method("split@8"), ramet.Budget(), tokens=9, limits={}).tokens == 9
+
+
 def talker(seed: int) -> ramet.ScriptedEngine:
     """Never answers, and delegates whenever it may."""
 
@@ -104,7 +135,21 @@ def talker(seed: int) -> ramet.ScriptedEngine:
 
 @settings(max_examples=60)
 @given(
-    st.sampled_from(["single", "vote@2", "vote@3", "vote@8", "best@5", "clones", "clones/1"]),
+    st.sampled_from(
+        [
+            "single",
+            "vote@2",
+            "vote@3",
+            "vote@8",
+            "best@5",
+            "split@2",
+            "split@7",
+            "chain",
+            "chain@3",
+            "clones",
+            "clones/1",
+        ]
+    ),
     st.integers(8, 3000),
     st.integers(0, 1000),
 )

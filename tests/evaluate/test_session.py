@@ -13,11 +13,11 @@ import pytest
 import ramet
 from ramet.errors import ConfigError
 from ramet.evaluate import Evaluation, evaluate
-from ramet.evaluate.journal import exclusive_lock
 from ramet.evaluate.run import Progress
 from ramet.evaluate.session import EvalRun, written_command
 from ramet.evaluate.settings import EvaluateConfig
 from ramet.store import RunDir
+from ramet.store.lock import exclusive_lock
 
 TASKS = ["arithmetic:eval"]
 
@@ -76,9 +76,10 @@ def test_another_engine_is_refused(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_write_to_one_directory(tmp_path: Path) -> None:
     run = RunDir.create(tmp_path, "mine")
-    with exclusive_lock(run), pytest.raises(ConfigError, match="another process is writing to"), exclusive_lock(run):
+    refused = pytest.raises(ramet.StoreError, match="another process is writing to")
+    with exclusive_lock(run.path), refused, exclusive_lock(run.path):
         pass
-    with exclusive_lock(run):
+    with exclusive_lock(run.path):
         pass
 
 
@@ -86,7 +87,7 @@ def test_a_locked_evaluation_is_not_resumed(tmp_path: Path) -> None:
     engine = ramet.ScriptedEngine(lambda prompt: "Answer: 1")
     config = EvaluateConfig(tasks=("arithmetic:eval",), methods=("single",), budgets=(300,), num_tasks=3)
     run = EvalRun.locate_for(engine, config, into=tmp_path / "here").create()
-    with exclusive_lock(run), pytest.raises(ConfigError, match="another process is writing to"):
+    with exclusive_lock(run.path), pytest.raises(ramet.StoreError, match="another process is writing to"):
         evaluated(tmp_path / "here", engine)
     assert len(evaluated(tmp_path / "here", engine).records) == 3
 

@@ -22,6 +22,9 @@ from tests.conftest import in_virtual_time
 KNOBS = [
     *["tasks", "taskset", "methods", "budgets", "num_tasks", "dialect", "temperature", "seed", "show_budget"],
     "allow_same_goal",
+    "allow_impossible",
+    "instructions",
+    "delegate_instructions",
     *["trained", "concurrency", "budget", "engine", "judge"],
 ]
 
@@ -55,6 +58,16 @@ def test_a_clone_gets_the_goal_of_its_parent_only_if_that_is_allowed() -> None:
         settings: dict[str, Any] = {"methods": ["clones"], "n": 1, "allow_same_goal": allowed}
         (record,) = anyio.run(partial(evaluate, ["arithmetic:eval"], engine=engine, **settings)).records
         assert record.nodes == (4 if allowed else 1)  # as deep as the task allows, or alone
+
+
+def test_a_clone_gets_an_impossible_goal_only_if_that_is_allowed() -> None:
+    call = {"name": "delegate", "arguments": {"goals": ["Craft 2x m0_ore"]}}
+    asked = f"<tool_call>{json.dumps(call)}</tool_call>"
+    for allowed in (False, True):
+        engine = ramet.ScriptedEngine(lambda prompt: "Answer: 1" if prompt.turn or prompt.depth else asked)
+        settings: dict[str, Any] = {"methods": ["clones"], "n": 1, "allow_impossible": allowed}
+        (record,) = anyio.run(partial(evaluate, ["craft:easy"], engine=engine, **settings)).records
+        assert record.nodes == (2 if allowed else 1)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def configure(**changes: object) -> Callable[[Path], object]:
     ("change", "message"),
     [
         (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
-        (lambda folder: (folder / "config.json").write_text("{"), "not a valid JSON file"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json: Expecting property name"),
         (lambda folder: (folder / "model.safetensors").unlink(), "has no weights: model.safetensors is missing"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 999), "cannot load"),
         (configure(model_type="unheard-of"), "unheard-of"),
@@ -104,8 +104,19 @@ def configure(**changes: object) -> Callable[[Path], object]:
         (configure(num_hidden_layers=3), "model.layers.2.input_layernorm.weight is missing"),
         (configure(hidden_size=32), "weight is of another size"),
         (configure(model_type="own", auto_map={"AutoConfig": "own.Config"}), "custom code"),
+        (lambda folder: (folder / "config.json").write_text("[1]"), "config.json: it is not a JSON object"),
+        (lambda folder: (folder / "config.json").write_text("[" * 9999), "cannot read"),
+        (configure(num_attention_heads=0), "num_attention_heads is a number from 1 to"),
+        (configure(hidden_size=10**7), "describes a model of at least"),
+        (configure(hidden_size=10**30), "hidden_size is a number from 1 to"),
+        (configure(attn_implementation="org/repo"), "attn_implementation is 'org/repo', which is not part of"),
+        (configure(_attn_implementation="kernels-community/flash"), "which is not part of transformers"),
+        (configure(text_config={"attn_implementation": "org/repo"}), "which is not part of transformers"),
     ],
-    ids=["no config", "no JSON", "no weights", "no safetensors", "unknown", "heads", "missing", "sizes", "code"],
+    ids=[
+        *["no config", "no JSON", "no weights", "no safetensors", "unknown", "heads", "missing", "sizes", "code"],
+        *["a list", "deep", "no heads", "too large", "far too large", "hub kernel", "inner kernel", "inner table"],
+    ],
 )
 def test_a_folder_that_cannot_be_loaded_is_a_one_line_error(
     tiny: Path, change: Callable[[Path], object], message: str

@@ -21,7 +21,9 @@ import ramet
 from ramet.config import RunConfig, load
 from ramet.demo.tour import delegate
 from ramet.store.parquet import SCHEMA
-from ramet.store.run_dir import query, slug
+from ramet.store.run_dir import slug
+from ramet.store.seal import write_table
+from ramet.store.sql import query
 from ramet.types import Piece, Refusal, State, Turn
 from tests.conftest import in_virtual_time
 
@@ -117,7 +119,7 @@ def trees(draw: st.DrawFn) -> ramet.Tree:
             st.builds(
                 ramet.Budget,
                 **dict.fromkeys(["tokens", "nodes", "depth", "children", "turns", "window"], limits),
-                **dict.fromkeys(["node_tokens", "reserve"], st.none() | limits),
+                **dict.fromkeys(["node_tokens", "path_tokens", "reserve"], st.none() | limits),
                 **dict.fromkeys(["seconds", "money"], st.none() | st.floats(0.001, 1e6)),
                 prices=st.just(prices),
             )
@@ -335,7 +337,7 @@ def test_an_unknown_schema_in_a_tree_file_is_a_clear_error(tmp_path: Path, found
     run = ramet.RunDir.create(tmp_path, "future")
     file = run.write([chain(1)])
     metadata = None if found is None else {"ramet.schema": found}
-    pq.write_table(pq.read_table(file).replace_schema_metadata(metadata), file)
+    write_table(file, pq.read_table(file).replace_schema_metadata(metadata))
     message = rf"{re.escape(str(file))} has schema {(found or 'none')}; this version of ramet reads schema {SCHEMA}"
     with pytest.raises(ramet.StoreError, match=message):
         list(ramet.read_trees(run))
@@ -367,7 +369,7 @@ def test_a_damaged_tree_file_is_named(tmp_path: Path, damage: object) -> None:
 def test_a_foreign_parquet_file_is_named(tmp_path: Path) -> None:
     run = ramet.RunDir.create(tmp_path, "foreign")
     pq.write_table(pa.table({"tree": ["a"]}), run.path / "trees" / "foreign.parquet")
-    with pytest.raises(ramet.StoreError, match=r"foreign\.parquet has schema none"):
+    with pytest.raises(ramet.StoreError, match=r"foreign\.parquet: it is not a file of trees of this version"):
         list(ramet.read_trees(run))
 
 

@@ -16,13 +16,23 @@ from ramet.agent.options import TreeOptions
 from ramet.budget import Budget
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.interfaces import Do, KnowsImpossible, Move, View, World
+from ramet.interfaces import Do, ExplainsImpossible, KnowsImpossible, Move, View, World
 from ramet.tasks.craft.items import CROSS, KINDS, MAKES, make_items
 from ramet.tasks.craft.plan import Way, bottom_up, craft_calls, work_out
 from ramet.tasks.craft.taskset import MIXED, Craft
-from ramet.tasks.craft.world import Book, CraftWorld, Recipe, covers, goal_for, inventory_of, parse_targets, targets_of
+from ramet.tasks.craft.world import (
+    Book,
+    CraftWorld,
+    Recipe,
+    covers,
+    goal_for,
+    inventory_of,
+    parse_targets,
+    targets_of,
+    why_impossible,
+)
 from ramet.tasks.oracle import write_tools
-from ramet.tasks.play import demonstrate, play
+from ramet.tasks.play import CANNOT_BE_MET, demonstrate, goal_problem, play
 from ramet.tasks.registry import find_task
 from ramet.tasks.validate import validate
 from ramet.types import Node, Prompt, Task, Tree
@@ -357,6 +367,48 @@ def test_base_materials_and_goals_without_items_are_impossible(goal: str, imposs
     assert CRAFT.impossible(LOG, goal) is impossible
 
 
+@pytest.mark.parametrize(
+    ("goal", "reason"),
+    [
+        ("2x m0_i2", None),
+        ("2x m0_i2, 1x m0_ore", "m0_ore is a base material: it cannot be crafted"),
+        ("2x m0_i22", "there is no item m0_i22"),
+        ("tidy up", "the goal names no item: write 2x NAME"),
+    ],
+)
+def test_the_reason_names_what_cannot_be_crafted(goal: str, reason: str | None) -> None:
+    assert isinstance(CRAFT, ExplainsImpossible)
+    assert CRAFT.why_impossible(LOG, goal) == reason
+
+
+def test_a_clone_with_an_impossible_goal_is_refused_if_a_setting_says_so() -> None:
+    asked = '<tool_call>{"name": "delegate", "arguments": {"goals": ["get me 2x log", "get me 1x plank"]}}</tool_call>'
+    engine = ScriptedEngine(lambda prompt: "Answer: done" if prompt.turn or prompt.depth else asked)
+
+    async def run(*, allow_impossible: bool) -> Tree:
+        options = TreeOptions(engine=engine, budget=Budget(), allow_impossible=allow_impossible)
+        return await play(Workshop(), LOG, options)
+
+    tree = anyio.run(functools.partial(run, allow_impossible=False))
+    assert [(refusal.kind, refusal.reason) for refusal in tree.root.turns[0].refusals] == [
+        ("impossible", "log is a base material: it cannot be crafted")
+    ]
+    assert [node.goal for node in tree.nodes[1:]] == ["get me 1x plank"]
+    assert len(anyio.run(functools.partial(run, allow_impossible=True)).nodes) == 3
+
+
+def test_a_taskset_without_reasons_refuses_all_the_same() -> None:
+    class Brief(Workshop):
+        why_impossible = None  # pyright: ignore[reportAssignmentType]
+
+        def impossible(self, task: Task, goal: str) -> bool:
+            return "log" in goal
+
+    problem = goal_problem(Brief(), LOG)
+    assert problem is not None
+    assert (problem("2x log"), problem("2x plank")) == (CANNOT_BE_MET, None)
+
+
 def test_a_clone_with_all_items_of_its_parent_s_goal_is_refused() -> None:
     asked = '<tool_call>{"name": "delegate", "arguments": {"goals": ["get me 9x torch"]}}</tool_call>'
     engine = ScriptedEngine(lambda prompt: "Answer: done" if prompt.turn else asked)
@@ -378,6 +430,9 @@ class Workshop(Craft):
 
     def same_goal(self, task: Task, goal: str, other: str) -> bool:
         return covers(goal, other, BOOK.depths)
+
+    def why_impossible(self, task: Task, goal: str) -> str | None:
+        return why_impossible(goal, BOOK)
 
     def world(self, task: Task) -> World:
         return CraftWorld(BOOK, inventory_of(task))

@@ -211,6 +211,29 @@ def test_a_base_material_is_asked_for_reported_and_then_taken_from_the_inventory
     assert moves[3] == Move(answer="Crafted 3x plank")
 
 
+def test_after_a_refusal_because_of_a_wrong_name_the_right_one_is_asked_for() -> None:
+    told = "refused: there is no item stick_0 [goal: Craft the following items: 2x stick_0]"
+    moves = drive(
+        work_on("Craft 2x torch", Mistake(kind="misname")), CraftWorld(BOOK, {"log": 3}), told, "Crafted 2x stick"
+    )
+    assert moves[2] == Move(thought="2x stick is missing", asks=(Ask(goal=STICKS),))
+    assert moves[-1].answer == "Crafted 2x torch"
+
+
+def test_demonstrations_whose_impossible_goals_are_refused_are_mended_too() -> None:
+    taskset = Craft(style="mixed", mistakes=0.3)
+
+    async def show() -> list[Tree]:
+        tasks = [taskset.task("train_shallow", index) for index in range(60)]
+        shown = [await demonstrate(taskset, task, budget=BUDGET, allow_impossible=False, seed=3) for task in tasks]
+        return [tree for tree in shown if any(turn.refusals for node in tree.nodes for turn in node.turns)]
+
+    trees = anyio.run(show)
+    kinds = {refusal.kind for tree in trees for node in tree.nodes for turn in node.turns for refusal in turn.refusals}
+    assert kinds == {"impossible", "same_goal"}
+    assert all(map(is_right, trees))
+
+
 def test_a_wrong_name_is_reported_and_the_right_one_asked_for() -> None:
     report = "Could not craft 2x stick_0: there is no item stick_0"
     moves = drive(

@@ -7,6 +7,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from ramet.errors import ConfigError
@@ -94,3 +96,72 @@ def test_any_thread_can_call(builtin: Grader) -> None:
     for thread in threads:
         thread.join()
     assert found == {number: number for number in range(6)}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_verdicts_come_in_the_order_in_which_they_were_asked_for(builtin: Grader, anyio_backend: str) -> None:
+    asked: list[int] = []
+    came: list[int] = []
+
+    async def run(size: int) -> None:
+        asked.append(size)
+        came.append(await builtin.run(lambda: builtin.call("len", [0] * size)))
+
+    async with anyio.create_task_group() as group:
+        for size in (5, 3, 0, 4):
+            group.start_soon(run, size)
+    assert came == asked
+    assert sorted(came) == [0, 3, 4, 5]
+
+
+@pytest.mark.anyio
+async def test_an_error_of_the_work_is_raised_where_its_result_is_awaited(builtin: Grader) -> None:
+    with pytest.raises(Unfinished, match="TypeError"):
+        await builtin.run(lambda: builtin.call("len"))
+    assert await builtin.run(lambda: builtin.call("len", "ab")) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("begun", [True, False], ids=["while it computes", "before its process has started"])
+async def test_cancelling_kills_the_call_and_the_next_one_works(anyio_backend: str, begun: bool) -> None:
+    """The call would take an hour, and its limit is two: the test ends only if it is killed."""
+    grader = Grader("time", library="time")
+    if begun:
+        grader.call("sleep", 0)
+    started = threading.Event()
+
+    def work() -> object:
+        started.set()
+        return grader.call("sleep", 3600, seconds=7200)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(grader.run, work)
+        while not started.is_set():
+            await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+    assert grader.call("sleep", 0) is None
+    assert await grader.run(lambda: grader.call("sleep", 0)) is None
+    grader.stop()
+
+
+@pytest.mark.anyio
+async def test_one_that_waits_for_its_turn_can_be_cancelled(builtin: Grader) -> None:
+    grader = Grader("time", library="time")
+    started = threading.Event()
+
+    def work() -> object:
+        started.set()
+        return grader.call("sleep", 3600, seconds=7200)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(grader.run, work)
+        while not started.is_set():
+            await anyio.lowlevel.checkpoint()
+        with anyio.move_on_after(0.05) as scope:
+            await grader.run(lambda: grader.call("sleep", 0))
+        assert scope.cancelled_caught
+        group.cancel_scope.cancel()
+    assert await grader.run(lambda: grader.call("sleep", 0)) is None
+    grader.stop()

@@ -289,7 +289,7 @@ def test_options_reach_the_generator():
         ({"pages": 7}, "pages must be a range from 8 up"),
         ({"pages": [8, 9]}, "pages must be one whole number up to 2000; got [8, 9]"),
         ({"pages": 2001}, "pages must be one whole number up to 2000"),
-        ({"metric": "bleu"}, "metric must be one of em, f1; got 'bleu'"),
+        ({"metric": "bleu"}, "metric must be one of em, f1, judge; got 'bleu'"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str):
@@ -334,6 +334,14 @@ def test_a_clone_is_scored_on_its_own_question():
         for (goal, answer), score in scores.items():
             verdict = Multihop(metric=metric).verdict(task, TaskWorld(task), a_node(goal, answer))
             assert (verdict and verdict.score) == score
+
+
+def test_with_the_metric_judge_no_node_has_an_exact_verdict():
+    taskset = Multihop(metric="judge")
+    task = taskset.task("train", 0)
+    for root in (True, False):
+        assert taskset.verdict(task, TaskWorld(task), a_node(task.question, "x", root=root)) is None
+    assert taskset.self_check(task) == (1.0, 0.0)
 
 
 @settings(max_examples=15)

@@ -114,7 +114,7 @@ def test_moves_in_tools_and_python():
 
 def test_moves_in_terse():
     asks = (Ask(goal="g", context=("k", "Two Words")), Ask(goal="h\ni", tokens=300))
-    assert write_terse(Move(thought="t", asks=asks)) == "t\n> g @k @Two Words\n> h\n| i"
+    assert write_terse(Move(thought="t", asks=asks)) == "t\n> g @k @Two Words\n> h\n| i #300"
     assert write_terse(Move(thought="1+2=3", answer="3")) == "1+2=3\n= 3"
     with pytest.raises(ConfigError, match="terse has no functions, and this oracle calls f"):
         write_terse(Move(does=(Do(name="f"),)))

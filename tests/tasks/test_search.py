@@ -208,7 +208,7 @@ def test_options_reach_the_generator():
     [
         ({"hops": 1}, "hops must be a range from 2 up"),
         ({"pages": 3}, "pages must be a range from 8 up"),
-        ({"metric": "accuracy"}, "metric must be one of em, f1"),
+        ({"metric": "accuracy"}, "metric must be one of em, f1, judge"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str):

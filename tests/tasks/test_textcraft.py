@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import anyio
 import pytest
 
 from ramet.errors import ConfigError
+from ramet.tasks.craft.oracle import Crafter
 from ramet.tasks.craft.plan import Way
-from ramet.tasks.craft.textcraft import TextCraft, depths_of, gold_ways, read_book
+from ramet.tasks.craft.textcraft import TextCraft, depths_of, gold_ways, read_book, uniform_needs
+from ramet.tasks.craft.worker import Worker
 from ramet.tasks.craft.world import CraftWorld, targets_of
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import load_taskset
@@ -199,6 +202,32 @@ def test_the_oracle_is_right_alone_and_delegating_in_both_dialects(data: Path, s
     report = anyio.run(functools.partial(validate, TextCraft(data=data), split, seed=seed))
     assert report.faults == []
     assert report.delegating > 0
+
+
+@pytest.mark.parametrize("split", ["train", "synth_train"])
+def test_the_uniform_oracle_is_right_alone_and_delegating(data: Path, split: str) -> None:
+    report = anyio.run(functools.partial(validate, TextCraft(data=data, style="uniform"), split))
+    assert report.faults == []
+
+
+def test_base_materials_decide_whether_a_demonstration_can_be_uniform(data: Path) -> None:
+    """1x m3 takes 2x m2, by a clone from 4 + 2 half and whole ore: 4, and 2x m1, by the node from 1: 5 in all."""
+    taskset = TextCraft(data=data, style="uniform")
+    task = taskset.task("synth_train", 0)
+    for ore, kind in ((5, Worker), (4, Crafter)):
+        tight = replace(task, question="Craft 1x m3", reference={"targets": {"m3": 1}, "inventory": {"ore": ore}})
+        oracle = taskset.oracle(tight, delegate=True, seed=0)
+        assert isinstance(oracle, kind)
+        if isinstance(oracle, Worker):
+            assert uniform_needs(oracle, {"m3": 1}) == {"ore": 5}
+
+
+def test_mistakes_need_the_uniform_style(data: Path) -> None:
+    with pytest.raises(ConfigError, match="demonstrations with mistakes need the style uniform or mixed"):
+        TextCraft(data=data, mistakes=0.3)
+    taskset = TextCraft(data=data, style="uniform", mistakes=1.0)
+    tree = anyio.run(functools.partial(demonstrate, taskset, taskset.task("train", 0)))
+    assert any(piece.sampled and not piece.taught for node in tree.nodes for piece in node.pieces)
 
 
 def trees(data: Path, index: int) -> list[Tree]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,9 +71,9 @@ def word_mark() -> Tokenizer:
 
 def rendered(template: str, messages: list[dict[str, str]]) -> str:
     """A conversation rendered by the template itself."""
-    from ramet.tokens.huggingface import render_template
+    from ramet.tokens.template import render
 
-    text = render_template(template, messages, {"bos_token": "<s>", "eos_token": "</s>"})
+    text = render(template, messages, {"bos_token": "<s>", "eos_token": "</s>"})
     assert text is not None
     return text
 
@@ -162,3 +163,45 @@ def test_the_smollm2_package_has_a_tokenizer():
     assert renderer.tokenizer.decode(ids).endswith("What is 12 + 30? é漢<|im_end|>\n<|im_start|>assistant\n")
     assert renderer.end_of_turn == 2
     assert tokenizers.__version__
+
+
+# Damaged files.
+
+
+@pytest.fixture(scope="module")
+def whole_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    byte_level().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHATML, "bos_token": "<s>"}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", b""),
+        ("tokenizer.json", b"{}"),
+        ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": 7}}'),
+        ("tokenizer.json", b"\xff\xfe"),
+        ("tokenizer_config.json", b"{"),
+        ("tokenizer_config.json", b"[]"),
+        ("tokenizer_config.json", b"[" * 9999),
+        ("tokenizer_config.json", b"\xff"),
+        ("tokenizer_config.json", b'{"chat_template": 5}'),
+        ("tokenizer_config.json", b'{"chat_template": [1, {"name": "default"}]}'),
+        ("chat_template.jinja", b"\xff"),
+        ("chat_template.jinja", b"{% for"),
+    ],
+)
+def test_a_damaged_tokenizer_is_one_line(whole_folder: Path, tmp_path: Path, name: str, content: bytes):
+    folder = Path(shutil.copytree(whole_folder, tmp_path / "copy"))
+    (folder / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=r"^.+\Z"):
+        load_renderer(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF\x03\x00\x00\x00" + b"\xff" * 64, b"x" * 5000])
+def test_a_damaged_gguf_file_is_one_line(tmp_path: Path, content: bytes):
+    (tmp_path / "model.gguf").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"model\.gguf: it is damaged"):
+        load_renderer(tmp_path / "model.gguf")

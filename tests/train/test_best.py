@@ -46,6 +46,13 @@ def run_with(
     return run.metrics()
 
 
+def resume_with(
+    config: TrainConfig, run: RunDir, changed: Callable[[Phase], Phase], *, backend: OpenBackend = open_local
+) -> list[dict[str, Any]]:
+    with reopen_run(run.path, kind="train") as reopened:
+        return run_with(config, reopened, changed, backend=backend)
+
+
 def evaluated_as(*values: float | None) -> Callable[[Phase], Phase]:
     """Evaluations after steps 1, 2, ... have these results; None: no evaluation."""
 
@@ -121,7 +128,7 @@ def test_a_resumed_run_knows_its_best(tmp_path: Path, folder: Path, backend: Ope
     config = small.config(folder, "steps=4", "save_every=1")
     run = create(tmp_path, config)
     run_with(replace(config, steps=2), run, evaluated_as(0.2, 0.5), backend=backend)
-    run_with(config, reopen_run(run.path, kind="train"), evaluated_as(0.0, 0.0, 0.4, 0.3), backend=backend)
+    resume_with(config, run, evaluated_as(0.0, 0.0, 0.4, 0.3), backend=backend)
     assert len(run.metrics()) == 4
     assert read_best(run.path) == Best(step=2, value=0.5)
     assert kept_steps(run) == ["step-000002"]
@@ -138,7 +145,7 @@ def test_a_run_killed_before_its_best_was_recorded_repeats_that_step(tmp_path: P
     for file in sorted(checkpoint_path(killed.path, 3).iterdir()):
         file.unlink()
     checkpoint_path(killed.path, 3).rmdir()
-    run_with(config, reopen_run(killed.path, kind="train"), evaluated_as(*values))
+    resume_with(config, killed, evaluated_as(*values))
     assert read_best(killed.path) == read_best(whole.path) == Best(step=3, value=0.9)
     assert weights(latest(best_folder(killed.path))) == weights(latest(best_folder(whole.path)))
 
@@ -179,7 +186,7 @@ def test_a_run_without_signal_stops_saved_and_goes_as_far_again_when_it_is_resum
     run = create(tmp_path, config)
     lengths = []
     for _ in range(3):
-        lengths.append(len(run_with(config, reopen_run(run.path, kind="train"), without_signal)))
+        lengths.append(len(resume_with(config, run, without_signal)))
         assert latest(run.path) == checkpoint_path(run.path, lengths[-1])
     assert lengths == [3, 6, 8]
     said = ["stopped" in record for record in run.metrics()]
@@ -190,4 +197,4 @@ def test_a_run_killed_on_the_way_stops_where_one_that_was_not_killed_does(tmp_pa
     config = small.config(folder, "steps=8", "save_every=1")
     run = create(tmp_path, config)
     run_with(replace(config, steps=2), run, without_signal)
-    assert len(run_with(config, reopen_run(run.path, kind="train"), without_signal)) == 3
+    assert len(resume_with(config, run, without_signal)) == 3

@@ -13,8 +13,10 @@ import pytest
 import ramet
 from ramet.config import load, to_toml
 from ramet.errors import ConfigError
+from ramet.train.demos import DemosConfig
 from ramet.train.loss import Loss
 from ramet.train.settings import (
+    CurriculumConfig,
     EvalConfig,
     SamplerConfig,
     StopConfig,
@@ -25,17 +27,21 @@ from ramet.train.settings import (
 )
 
 SETTINGS: dict[type[Any], str] = {
-    TrainConfig: "name model task taskset dialect steps tasks_per_step group_size refill overlap seed temperature "
-    "budget budget_per show_budget allow_same_goal rule credit loss update sampler eval warm track max_logprob_gap "
+    TrainConfig: "name model task taskset dialect steps tasks_per_step group_size curriculum refill overlap overlap_by "
+    "max_age seed temperature budget budget_per show_budget allow_same_goal allow_impossible instructions "
+    "delegate_instructions judge rule credit counterfactual loss update sampler eval warm demos track max_logprob_gap "
     "save_every keep_checkpoints keep_best stop minutes",
-    WarmConfig: "name model task taskset run least honest_failures dialect delegate steps trees_per_step seed budget "
-    "show_budget loss update sampler track save_every keep_checkpoints",
-    UpdateConfig: "learning_rate warmup_steps schedule betas weight_decay max_grad_norm micro_batch_tokens packed "
-    "skip_zero_credit gradient_checkpointing lora_rank lora_alpha",
+    WarmConfig: "name model task taskset run least honest_failures dialect delegate steps trees_per_step workers seed "
+    "budget show_budget allow_impossible instructions delegate_instructions loss update sampler track save_every "
+    "keep_checkpoints",
+    UpdateConfig: "learning_rate warmup_steps schedule betas weight_decay epochs mini_batches mini_batch_nodes "
+    "max_grad_norm micro_batch_tokens packed skip_zero_credit gradient_checkpointing lora_rank lora_alpha",
     SamplerConfig: "device dtype max_batch cache_tokens window",
+    CurriculumConfig: "sizes splits target floor width decay",
     StopConfig: "fraction least window no_signal_steps",
-    EvalConfig: "every task num_tasks temperature",
-    Loss: "kind bounds dual_clip ceiling kl aggregation divisor",
+    EvalConfig: "every task num_tasks temperature budget",
+    Loss: "kind bounds dual_clip ceiling kl kl_gradient aggregation divisor",
+    DemosConfig: "weight trees_per_step task taskset run least honest_failures delegate budget show_budget",
 }
 
 
@@ -79,11 +85,33 @@ def test_reading_settings_loads_no_torch() -> None:
         ("stop.fraction=2", "stop.fraction is a share from 0 to 1; got 2"),
         ("stop.fractoin=0.5", "unknown setting 'stop.fractoin': did you mean stop.fraction?"),
         ("stop.window=0", "stop.window is a number from 1 up; got 0"),
+        ("curriculum.sizes=[2, 8, 4]", "curriculum.sizes are numbers in rising order; got [2.0, 8.0, 4.0]"),
+        ("curriculum.sizes=[2]", "a curriculum has two levels or more: add to curriculum.sizes or curriculum.splits"),
+        ("curriculum={sizes=[2,4], splits=['a','b']}", "curriculum.sizes and curriculum.splits are two ways to name"),
+        ("curriculum.splits=['a', 'a']", "curriculum.splits are different splits; got ['a', 'a']"),
+        ("curriculum.target=0.3", "curriculum.target needs levels: give curriculum.sizes or curriculum.splits"),
+        ("curriculum={sizes=[2,4], target=1.0}", "curriculum.target is a share above 0 and below 1; got 1.0"),
+        ("curriculum={sizes=[2,4], floor=0.6}", "curriculum.floor is a share from 0 to 0.5, an equal one; got 0.6"),
+        ("curriculum={sizes=[2,4], decay=0}", "curriculum.decay is a number above 0 and at most 1; got 0"),
+        ("curriculum={sizes=[2,4], width=0}", "curriculum.width is a number above 0; got 0"),
+        ("curriculum.traget=0.3", "unknown setting 'curriculum.traget': did you mean curriculum.target?"),
         ("minutes=0", "minutes is a number above 0; got 0"),
         ("warm.task=craft:easy", "warm.steps is missing"),
         ("warm={steps=3, seed=4}", "warm.seed cannot be set: a run has one seed for its supervised start and RL"),
         ("warm={steps=3, stpes=4}", "unknown setting 'warm.stpes': did you mean warm.steps?"),
+        ("eval.budget.tokns=3", "unknown setting 'eval.budget.tokns': did you mean eval.budget.tokens?"),
+        ("judge.tries=0", "judge.tries is a whole number from 1 up; got 0"),
+        ("judge.tokens=-5", "judge.tokens is a whole number from 1 up; got -5"),
+        ("judge.modle=x", "unknown setting 'judge.modle': did you mean judge.model?"),
+        ("judge.base_url=http://h/v1", "judge.base_url needs judge.model"),
+        ("judge={model='policy', base_url='http://h/v1'}", "judge.model=policy is the model itself and has no server"),
         ("los.kind=ppo", "unknown setting 'los': did you mean loss?"),
+        ("loss.kl_gradient=ratio", "loss.kl_gradient: input should be 'weighted' or 'plain'; got 'ratio'"),
+        ("loss.kl_gradiant=plain", "unknown setting 'loss.kl_gradiant': did you mean loss.kl_gradient?"),
+        ("loss.kl=-0.1", "loss.kl is a number from 0 up; got -0.1"),
+        ("update.epochs=0", "update.epochs is a number from 1 up; got 0"),
+        ("update.mini_batchs=2", "unknown setting 'update.mini_batchs': did you mean update.mini_batches?"),
+        ("update={mini_batches=2, mini_batch_nodes=32}", "mini_batches and update.mini_batch_nodes exclude each other"),
     ],
 )
 def test_a_wrong_setting_is_one_line(word: str, said: str) -> None:
@@ -98,6 +126,16 @@ def test_trees_of_older_weights_are_not_learnt_from_as_if_they_were_new() -> Non
     load(TrainConfig, words=["overlap=1", "loss.kind=plain", "loss.ceiling=2.0"])
 
 
+@pytest.mark.parametrize("several", ["update.epochs=2", "update.mini_batches=2", "update.mini_batch_nodes=9"])
+def test_several_updates_need_a_ratio_and_with_overlap_a_bounded_weight(several: str) -> None:
+    with pytest.raises(ConfigError, match=r"several updates per step need a ratio .* loss\.kind cispo or ppo"):
+        load(TrainConfig, words=[several, "loss.kind=plain"])
+    with pytest.raises(ConfigError, match=r"overlap with several updates per step needs loss\.ceiling"):
+        load(TrainConfig, words=[several, "overlap=1"])
+    load(TrainConfig, words=[several, "overlap=1", "loss.ceiling=2.0"])
+    load(WarmConfig, words=[several])
+
+
 def test_a_warm_start_with_ratios_is_refused() -> None:
     with pytest.raises(ramet.ConfigError, match="a supervised start has no ratios"):
         load(WarmConfig, words=["loss.kind=ppo"])
@@ -110,6 +148,7 @@ def test_settings_written_into_a_run_load_equal(tmp_path: Path) -> None:
         "loss.bounds=[0.8, 1.3]",
         "credit.bonus=0.4",
         "taskset.digits=1",
+        "curriculum={sizes=[2, 4], target=0.4}",
     ]
     config = load(TrainConfig, words=words)
     assert config.loss.bounds == (0.8, 1.3)

@@ -203,6 +203,16 @@ def test_a_tree_of_another_model_is_said_again_in_this_one_s_tokens(renderer: To
     assert [node.token_ids for node in ours.nodes] == [node.token_ids for node in direct.nodes]
 
 
+def test_a_tree_is_said_again_with_the_instructions_of_this_model_s_prompt(renderer: TokenRenderer) -> None:
+    async def again() -> Tree | None:
+        return await replay(elsewhere_tree, renderer=renderer, taskset=TASKS, instructions="Be brief.")
+
+    elsewhere_tree = elsewhere(3, token_ids=False)
+    ours = anyio.run(again)
+    assert ours is not None
+    assert all("\n\nBe brief." in node.pieces[0].text for node in ours.nodes)
+
+
 def test_a_node_that_was_cut_short_is_not_shown(renderer: TokenRenderer) -> None:
     cut = elsewhere(3, engine=ScriptedEngine(lambda _: Reply(text="word " * 5000)))
 

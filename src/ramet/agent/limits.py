@@ -5,19 +5,27 @@ An ordinary turn always leaves enough tokens, window and money for one more call
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 from ramet.budget import Budget, Ledger
+from ramet.interfaces import Result
 from ramet.types import Node, Stop
 
 
 class Limits:
     """The limits of one node. Sizes are tokens in its window."""
 
-    def __init__(self, budget: Budget, ledger: Ledger, node: Node, *, closing_size: int) -> None:
+    def __init__(
+        self, budget: Budget, ledger: Ledger, node: Node, *, closing_size: int, path_left: Callable[[], int | None]
+    ) -> None:
         self.budget = budget
         self.ledger = ledger
         self.node = node
         self.closing_size = closing_size  # of the message that asks for the final answer
+        self.path_left = path_left  # tokens by which the chain of work up to the node may still grow; None: no limit
         self.reserve = min(budget.answer_tokens, max(1, node.grant // 2))
+        self.own_tokens = budget.own_tokens(root=node.parent is None)  # that the node itself may generate
 
     def cap(self, size: int, *, closing: bool) -> tuple[int, Stop]:
         """The most tokens the next completion may have after a prompt of `size`, and the limit that decides it."""
@@ -29,11 +37,19 @@ class Limits:
         room = budget.window - size - closing_size - kept
         if room < cap:
             cap, why = room, Stop.WINDOW
-        if budget.node_tokens is not None:
-            cap = min(cap, budget.node_tokens - self.node.usage.tokens - kept)
+        if self.own_tokens is not None:
+            cap = min(cap, self.own_tokens - self.node.usage.tokens - kept)
         if self.ledger.money is not None:
             cap = min(cap, self._affordable(size, closing=closing))
+        left = self.path_left()
+        if left is not None and left - kept < cap:
+            cap, why = left - kept, Stop.BUDGET
         return cap, why
+
+    def child_path(self) -> int | None:
+        """The most tokens that a chain of work in a child may have, so that the node can answer; None: no limit."""
+        left = self.path_left()
+        return None if left is None else left - self.reserve
 
     def _affordable(self, size: int, *, closing: bool) -> int:
         """Tokens that money buys: for this call, then one more whose prompt contains this completion."""
@@ -67,3 +83,33 @@ class Limits:
         return worst(prompt=size, generated=self.reserve) + worst(
             prompt=size + self.reserve + self.closing_size, generated=self.reserve
         )
+
+
+@dataclass(slots=True)
+class Speed:
+    """Tokens that engine calls brought, and the seconds they took, waiting for the first token included."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        return self.tokens > 0 and self.seconds > 0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        self.tokens += tokens
+        self.seconds += seconds
+
+
+class Repeats:
+    """How often in a row a node has repeated its turn: the same action with the same results."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last: tuple[object, list[str]] | None = None
+
+    def add(self, action: object, results: Sequence[Result]) -> None:
+        """Count a turn. Labels are left out of the comparison: some have the number of the turn."""
+        turn = action, [result.text for result in results]
+        self.count = self.count + 1 if turn == self._last else 0
+        self._last = turn

@@ -3,6 +3,8 @@
 A node is opened (its window is filled), then takes turns: read results, pay, sample, act. Every turn is paid for
 before it is sampled. When tokens, money, window, turns or time run short, the node is asked once for its answer, out
 of a reserve that ordinary turns cannot use. At the end it has a stop reason and all its loans are repaid.
+
+A call that a deadline or an interrupt cancels leaves what had been received: a cut turn, which the closing call reads.
 """
 
 from __future__ import annotations
@@ -14,14 +16,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ramet.agent.limits import Limits
+from ramet.agent.goals import text_size
+from ramet.agent.limits import Limits, Repeats, Speed
 from ramet.agent.spawn import admit, report_child
 from ramet.agent.steps import Step, Steps
 from ramet.agent.transcript import Transcript
-from ramet.agent.wording import report_text
-from ramet.budget import Ledger
+from ramet.agent.wording import as_text, report_text, shorten
+from ramet.budget import Budget, Ledger
 from ramet.errors import EngineError, EngineInterrupted
-from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result, Session
+from ramet.interfaces import Child, HostFunction, Outcome, ReadsCutTurns, Report, Request, Result, Session
 from ramet.types import Completion, Meter, Node, Refusal, State, Stop, Turn
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS = 3  # engine calls per turn, when they are interrupted
 TIME_RESERVE = 0.1  # share of a node's time kept for its answer
+ANSWER_TIME = 0.75  # share of the time left that tokens of the closing call may take; the rest is for its prompt
+SHORTEST_ANSWER = 16  # tokens; the closing call may have as many, however little time is left
 
 
 class NodeRun:
@@ -44,6 +49,7 @@ class NodeRun:
         context: Mapping[str, str],
         text: object = None,
         returns: object = None,
+        path_tokens: int | None = None,
     ) -> None:
         self.tree_run = tree_run
         self.node = node
@@ -53,9 +59,16 @@ class NodeRun:
         self.context = context
         self.text = text
         self.returns = returns
+        self.text_size = text_size(context, text)
         self.transcript = Transcript(node, tree_run.engine.renderer, tree_run.tree.id)
-        self.limits = Limits(tree_run.budget, ledger, node, closing_size=tree_run.closing_size)
+        self.path_tokens = path_tokens  # the most that `critical_path` may become; None: no limit
+        self.limits = Limits(
+            tree_run.budget, ledger, node, closing_size=tree_run.closing_size, path_left=self._path_left
+        )
         self.steps = Steps(self)
+        self.repeats = Repeats()
+        self.speed = Speed()
+        self.received: Completion | None = None  # by the call that was cancelled
         self.closing: Stop | None = None
         self.critical_path = 0  # tokens on the longest chain of dependent work so far
         self.num_children = 0
@@ -65,7 +78,9 @@ class NodeRun:
 
     def open(self, *, missing: Sequence[str] = ()) -> None:
         """Fill the window with the system prompt, the goal and its texts. `missing`: context keys without a text."""
+        self._restrict()
         tree_run = self.tree_run
+        self.node.texts = self.context if self.text is None else {**self.context, "context": as_text(self.text)}
         user = tree_run.dialect.opening(self, missing=missing)
         if tree_run.options.show_budget:
             user = f"{user}\n\n{tree_run.remaining(self)}"
@@ -93,6 +108,7 @@ class NodeRun:
         """Ordinary turns. None when the node has ended, else the limit for which it must answer now."""
         with _until(self.answer_deadline):
             while self.node.stop is None:
+                self._restrict()
                 step = self.steps.next()
                 if isinstance(step, Stop):
                     return step
@@ -100,6 +116,12 @@ class NodeRun:
             return None
         self._report_children()
         return Stop.DEADLINE
+
+    def _restrict(self) -> None:
+        """From the turn on that a fork names, the node is one that cannot delegate."""
+        restriction = self.tree_run.options.restriction
+        if restriction is not None and restriction.forbids_delegation(self.node.path, len(self.node.turns)):
+            self.ledger.depth = 0
 
     async def _turn(self, step: Step, session: Session) -> None:
         """Give the message, sample, act."""
@@ -115,7 +137,10 @@ class NodeRun:
             self.transcript.append(step.message, step.piece)
         self.steps.results = []
         started = self.tree_run.now()
-        completion = await self._sample(step.cap)
+        try:
+            completion = await self._sample(step.cap)
+        finally:
+            self._keep_cut_turn(step, session, started=started)
         text = self.transcript.record(completion)
         turn = Turn(
             tokens=completion.num_tokens,
@@ -133,7 +158,25 @@ class NodeRun:
                 node.stop = Stop.ANSWERED if complete else Stop.TURNS
         else:
             outcome = await session.act(text, finish=completion.finish)
+            self.repeats.add(text if outcome.action is None else outcome.action, outcome.results)
         self._apply(outcome, turn)
+
+    def _keep_cut_turn(self, step: Step, session: Session, *, started: float) -> None:
+        """If the call was cancelled, what it brought is a turn. Of a closing call it may have the answer."""
+        received, self.received = self.received, None
+        if received is None:
+            return
+        text = self.transcript.record(received, most=step.cap)
+        turn = Turn(
+            tokens=received.num_tokens,
+            finish="cut",
+            started_s=started,
+            sampled_s=self.tree_run.now(),
+            closing=step.closing,
+        )
+        self.node.turns.append(turn)
+        if self.closing is not None and isinstance(session, ReadsCutTurns):
+            self.node.answer = session.answer_in_cut(text)
 
     def _apply(self, outcome: Outcome, turn: Turn) -> None:
         turn.repairs += outcome.repairs
@@ -153,6 +196,7 @@ class NodeRun:
             Result(f"clone {number}.{i}", report_text(child, limit=self.result_bytes))
             for i, child in enumerate(reports, start=1)
         ]
+        self.steps.results = shorten(self.steps.results, self.budget.max_result_chars)
 
     def _end(self) -> None:
         """Set the stop reason, repay every loan, inform the world and the engine. Runs in every case."""
@@ -187,12 +231,15 @@ class NodeRun:
 
     async def _pay_and_sample(self, cap: int) -> Completion:
         node, usage, prices = self.node, self.node.usage, self.tree_run.budget.prices
-        prompt = self.transcript.prompt(closing=self.closing is not None)
+        prompt = self.transcript.prompt(
+            closing=self.closing is not None, tokens=self.ledger.tokens, keys=tuple(self.context)
+        )
         size = self.transcript.size
         meter = node.meter = Meter()
         node.state = State.SAMPLING
         with self.ledger.hold(tokens=cap, money=prices.worst(prompt=size, generated=cap)) as hold:
             usage.calls += 1
+            began = self.tree_run.clock()
             try:
                 completion = await self.tree_run.sample(prompt, max_tokens=cap, seed=self._seed(), meter=meter)
             except EngineError:
@@ -202,9 +249,13 @@ class NodeRun:
                 raise
             except BaseException:
                 # Cancelled: metered tokens are counted, and the rest of the cap is paid for all the same.
-                self._count(prompt=size, cached=0, generated=min(cap, meter.tokens))
-                usage.lost_tokens += cap - min(cap, meter.tokens)
+                self.received = _received(meter, cap)
+                tokens = min(cap, meter.tokens)
+                self._time(tokens, began)
+                self._count(prompt=size, cached=0, generated=tokens)
+                usage.lost_tokens += cap - tokens
                 raise
+            self._time(completion.num_tokens, began)
             if completion.num_tokens > cap:
                 self._count(prompt=size, cached=0, generated=completion.num_tokens)
                 raise EngineError(
@@ -213,7 +264,8 @@ class NodeRun:
                 )
             prompt_tokens = completion.prompt_tokens or size
             cached = min(prompt_tokens, completion.cached_tokens)
-            cost = self._count(prompt=prompt_tokens, cached=cached, generated=completion.num_tokens)
+            received = max(completion.num_tokens, meter.tokens)  # more, if a server had to be cut off
+            cost = self._count(prompt=prompt_tokens, cached=cached, generated=received)
             hold.settle(tokens=completion.num_tokens, money=min(cost, hold.money))
         return completion
 
@@ -230,6 +282,20 @@ class NodeRun:
         self.critical_path += generated
         return cost
 
+    def _time(self, tokens: int, began: float) -> None:
+        seconds = self.tree_run.clock() - began
+        self.speed.add(tokens, seconds)
+        self.tree_run.speed.add(tokens, seconds)
+
+    @property
+    def tokens_in_time(self) -> float:
+        """The most tokens of a closing call that fit the time left, at the speed of this node's calls or the tree's."""
+        speed = self.speed if self.speed.is_known else self.tree_run.speed
+        if self.deadline == math.inf or not speed.is_known:
+            return math.inf
+        left = max(0.0, self.deadline - self.tree_run.clock())
+        return max(SHORTEST_ANSWER, int(speed.tokens * ANSWER_TIME * left / speed.seconds))
+
     def _seed(self) -> int | None:
         return self.tree_run.seed_for(self.node.path, len(self.node.turns))
 
@@ -239,8 +305,19 @@ class NodeRun:
         self, node: Node, loan: Ledger, *, context: Mapping[str, str], text: object, returns: object
     ) -> NodeRun:
         """A clone with its own window and ledger. It ends before this node's time reserve begins."""
-        deadline = self.answer_deadline
-        return NodeRun(self.tree_run, node, loan, deadline=deadline, context=context, text=text, returns=returns)
+        return NodeRun(
+            self.tree_run,
+            node,
+            loan,
+            deadline=self.answer_deadline,
+            context=context,
+            text=text,
+            returns=returns,
+            path_tokens=self.limits.child_path(),
+        )
+
+    def _path_left(self) -> int | None:
+        return None if self.path_tokens is None else self.path_tokens - self.critical_path
 
     @property
     def functions(self) -> Mapping[str, HostFunction]:
@@ -257,6 +334,10 @@ class NodeRun:
     @property
     def output_bytes(self) -> int:
         return self.tree_run.budget.output_bytes
+
+    @property
+    def budget(self) -> Budget:
+        return self.tree_run.budget
 
     def admit(self, requests: Sequence[Request], *, awaited: int = 0) -> list[Child | Refusal]:
         return admit(self, requests, awaited=awaited)
@@ -277,6 +358,14 @@ class NodeRun:
                     group.start_soon(run, i, child, name="clone")
         self.node.state = State.ACTING
         return [report for report in reports if report is not None]
+
+
+def _received(meter: Meter, cap: int) -> Completion | None:
+    """What a cancelled call brought; None if that is nothing."""
+    partial = None if meter.partial is None else meter.partial()
+    if partial is None or not (partial.token_ids or partial.text) or partial.num_tokens > cap:
+        return None
+    return partial
 
 
 def _until(deadline: float) -> AbstractContextManager[object]:

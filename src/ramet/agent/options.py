@@ -12,6 +12,21 @@ from ramet.interfaces import Dialect, Engine, NodeJudge, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """What one node of a forked tree may not do: delegate from a turn on, or start one clone of a turn."""
+
+    path: tuple[int, ...]  # of the node
+    turn: int
+    clone: int | None = None  # the last number of the clone's path; None: no clone from this turn on
+
+    def forbids_delegation(self, path: tuple[int, ...], turn: int) -> bool:
+        return self.clone is None and path == self.path and turn >= self.turn
+
+    def forbids_clone(self, path: tuple[int, ...]) -> bool:
+        return self.clone is not None and path == (*self.path, self.clone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeOptions:
     """The engine, the limits and the sampling of one tree. Use `dataclasses.replace` for another seed or budget.
 
@@ -28,7 +43,14 @@ class TreeOptions:
     show_budget: bool = False  # whether messages say what the node may still spend
     judge: NodeJudge | None = None  # grades nodes that the taskset cannot grade
     same_goal: Callable[[str, str], bool] | None = None  # whether the first goal is the second; None: by its words
+    goal_size: Callable[[str], float | None] | None = None  # of a goal; None: by its length and that of its texts
+    impossible: Callable[[str], str | None] | None = None  # why a goal cannot be met; None: that is not known
     allow_same_goal: bool = False  # whether a clone may get the goal of its parent or of another ancestor
+    allow_impossible: bool = True  # whether a clone may get a goal that cannot be met
+    instructions: str = ""  # added to the system prompt of every node
+    delegate_instructions: str = ""  # added to the system prompt of nodes that may delegate
+    restriction: Restriction | None = None  # of a forked tree
+    elapsed_s: float = 0.0  # of the tree's time; a forked tree begins with what was used before the fork
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import anyio
 import anyio.from_thread
@@ -25,6 +27,7 @@ from pydantic_monty import (
     FunctionSnapshot,
     FutureSnapshot,
     Monty,
+    MontyClassProxy,
     MontyComplete,
     MontyCrashedError,
     MontyError,
@@ -35,6 +38,23 @@ from pydantic_monty import (
     ResourceLimits,
 )
 
+from ramet.agent.cells.printed import Printed
+from ramet.agent.functions import Failed, call
+from ramet.agent.values import MAX_BYTES, measure
+from ramet.agent.wording import cut
+from ramet.errors import MalformedAction
+
+STALLED = "Internal error in monty: asyncio scheduler stalled: no ready tasks and no pending external calls"
+STUCK = (
+    "this waits for something that will never happen: no clone, function or timer is running that could end it "
+    "(calls of earlier cells have ended)"
+)
+LIMIT, LOST = "time limit exceeded", "variables of this cell are lost"
+SHORTEST_S = 0.05  # a part of a cell may run for this long; there are at most `Sandbox.calls` parts
+KEPT_BYTES = 2 * MAX_BYTES  # of memory: the arguments of all clones and async functions that one cell asks for
+LONGEST_ERROR = 100_000  # characters of the message of an exception that is shown with its traceback
+CANCELLED = "the node was cancelled"
+Display = Callable[[MontyRuntimeError | MontySyntaxError], str]
 Snapshot = FunctionSnapshot | FutureSnapshot | NameLookupSnapshot | MontyComplete
 
 
@@ -59,27 +79,6 @@ class CellState:
     error: str | None = None
 
 
-@dataclass(slots=True)
-class Printed:
-    """A cell's output up to a limit; the rest is only counted."""
-
-    limit: int
-    parts: list[str] = field(default_factory=list[str])
-    kept: int = 0
-    total: int = 0
-
-    def __call__(self, stream: str, text: str) -> None:
-        self.total += len(text)
-        if self.kept < self.limit:
-            self.parts.append(text[: self.limit - self.kept])
-            self.kept += len(self.parts[-1])
-
-    @property
-    def text(self) -> str:
-        cut_off = f"\n… ({self.total:,} characters in all)" if self.total > self.kept else ""
-        return "".join(self.parts) + cut_off
-
-
 class Sandbox:
     """A pool of worker processes.
 
@@ -90,7 +89,7 @@ class Sandbox:
     """
 
     def __init__(
-        self, *, workers: int = 2, seconds: float = 5.0, memory_mb: int = 64, recursion: int = 200, calls: int = 5000
+        self, *, workers: int = 2, seconds: float = 5.0, memory_mb: int = 32, recursion: int = 200, calls: int = 5000
     ) -> None:
         self.limits: ResourceLimits = {
             "max_feed_duration_secs": seconds,
@@ -98,6 +97,7 @@ class Sandbox:
             "max_recursion_depth": recursion,
             "max_suspensions": calls,
         }
+        self.calls = calls  # of a cell to the host, waits included
         self.pool = Monty(min_processes=1, max_processes=workers)
         self.limiter = anyio.CapacityLimiter(workers)
 
@@ -127,20 +127,34 @@ class Sandbox:
 
 
 @dataclass(slots=True)
-class _Worker:
-    """The worker process that a thread is using, so that a cancelled node can kill it."""
+class Worker:
+    """The worker process that a thread is using, so that a cancelled node can kill it.
+
+    A kill that comes before the process is known is remembered: the thread then does not use the process at all.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     pid: int | None = None
+    killed: bool = False
 
-    def set(self, pid: int | None) -> None:
+    def take(self, pid: int | None) -> bool:
+        """Use this process from now on; False if the node has been cancelled."""
         with self.lock:
-            self.pid = pid
+            if not self.killed:
+                self.pid = pid
+            return not self.killed
+
+    def leave(self) -> None:
+        """The process goes back to the pool, where it may serve another node."""
+        with self.lock:
+            self.pid = None
 
     def kill(self) -> None:
-        with self.lock:  # a worker that was returned may already serve another node
+        with self.lock:
+            self.killed = True
             if self.pid is not None:
-                os.kill(self.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(self.pid, signal.SIGKILL)
                 self.pid = None
 
 
@@ -164,24 +178,33 @@ class Interpreter:
         self._output_bytes = output_bytes
         self._inputs = inputs
         self._state: bytes | None = None  # between cells
+        self._rest: list[str] = []  # of the cell: parts that follow the one that runs
+        self._suspended = 0  # how often the cell has called the host or waited
+        self._kept_bytes = 0  # of memory, in the arguments of `calls`
+        self._ran_s = 0.0  # how long the cell has run
+        self._display: Display = _traceback
 
-    async def start(self, code: str) -> CellState:
-        """Run a cell until it ends, fails, or waits for the results of `calls`."""
+    async def start(self, *parts: str, display: Display | None = None) -> CellState:
+        """Run a cell, given in one or more parts, until it ends, fails, or waits for the results of `calls`."""
         self.printed = Printed(self._output_bytes)
         self.calls = {}
+        self._rest = list(parts[1:])
+        self._suspended = self._kept_bytes = 0
+        self._ran_s = 0.0
+        self._display = display or _traceback
 
         def begin(session: MontySession) -> Snapshot:
             if self._state is None:
-                return session.feed_start(code, inputs=self._inputs, print_callback=self.printed)
+                return session.feed_start(parts[0], inputs=self._inputs, print_callback=self.printed)
             session.load_session(self._state)
-            return session.feed_start(code, print_callback=self.printed)
+            return session.feed_start(parts[0], print_callback=self.printed)
 
         return await self._use_worker(begin)
 
     async def resume(self, parked: bytes, answers: Mapping[int, Any]) -> CellState:
         """Continue a parked cell. An answer that is an exception is raised inside it."""
         results: dict[int, Any] = {
-            number: {"exception": answer} if isinstance(answer, Exception) else {"return_value": answer}
+            number: {"exception": answer} if isinstance(answer, BaseException) else {"return_value": answer}
             for number, answer in answers.items()
         }
 
@@ -195,7 +218,7 @@ class Interpreter:
 
     async def _use_worker(self, begin: Callable[[MontySession], Snapshot]) -> CellState:
         """Hold a worker while code runs. When the node is cancelled, the worker is killed, so this returns at once."""
-        worker = _Worker()
+        worker = Worker()
 
         async def kill_on_cancel() -> None:
             try:
@@ -210,27 +233,44 @@ class Interpreter:
             group.cancel_scope.cancel()
         return state
 
-    def _advance(self, begin: Callable[[MontySession], Snapshot], worker: _Worker) -> CellState:
+    def _advance(self, begin: Callable[[MontySession], Snapshot], worker: Worker) -> CellState:
+        if worker.killed:  # while it waited for a thread
+            return CellState(error=CANCELLED)
         try:
-            with self.sandbox.pool.checkout(limits=self.sandbox.limits, os_policy={"sleep": "zero"}) as session:
-                worker.set(session.worker_pid)
+            with self.sandbox.pool.checkout(limits=self._limits_left(), os_policy={"sleep": "zero"}) as session:
+                if not worker.take(session.worker_pid):
+                    return CellState(error=CANCELLED)
+                began = _processor_s(session.worker_pid)
                 try:
                     return self._drive(session, begin(session))
                 except (MontyRuntimeError, MontySyntaxError) as error:
                     return self._failed(session, error)
                 finally:
-                    worker.set(None)
+                    self._ran_s += max(0.0, _processor_s(session.worker_pid) - began)
+                    worker.leave()
         except MontyCrashedError as error:
-            return CellState(error=f"the cell's process died ({error}); variables of this cell are lost")
+            return CellState(error=f"the cell's process died ({error}); {LOST}")
         except MontyError as error:  # a value that cannot cross into the sandbox
-            return CellState(error=str(error))
+            return CellState(error=str(error)[:LONGEST_ERROR])
+
+    def _limits_left(self) -> ResourceLimits:
+        """The limits of the cell, with the time that its parts have left together."""
+        limits = self.sandbox.limits
+        seconds = limits.get("max_feed_duration_secs") or 0.0
+        return {**limits, "max_feed_duration_secs": max(SHORTEST_S, seconds - self._ran_s)}
 
     def _drive(self, session: MontySession, snapshot: Snapshot) -> CellState:
         """Answer calls that have a result now; stop where the cell has to wait."""
         while True:
+            self._suspended += 1
+            if self._suspended > self.sandbox.calls:
+                return CellState(error=f"the cell made more than {self.sandbox.calls:,} calls and waits; {LOST}")
             if isinstance(snapshot, MontyComplete):
-                self._state = session.dump()
-                return CellState()
+                if not self._rest:
+                    self._state = session.dump()
+                    return CellState()
+                snapshot = session.feed_start(self._rest.pop(0), print_callback=self.printed)
+                continue
             if isinstance(snapshot, FutureSnapshot):
                 return CellState(parked=snapshot.dump(), pending=tuple(snapshot.pending_call_ids))
             if isinstance(snapshot, NameLookupSnapshot):
@@ -239,48 +279,84 @@ class Interpreter:
             elif snapshot.is_os_function or snapshot.object_id is not None:
                 snapshot = snapshot.resume_not_handled()
             elif snapshot.function_name in self.deferred:
-                call = HostCall(
-                    id=snapshot.call_id, name=snapshot.function_name, args=snapshot.args, kwargs=snapshot.kwargs
-                )
-                self.calls[call.id] = call
-                snapshot = snapshot.resume({"future": ...})
+                snapshot = self._defer(snapshot)
             else:
                 ended, snapshot = self._answer(snapshot)
                 if ended is not None:
                     return ended
 
+    def _defer(self, snapshot: FunctionSnapshot) -> Snapshot:
+        """Note a call whose result comes later. Arguments that are too large raise in the cell."""
+        name, args, kwargs = snapshot.function_name, snapshot.args, snapshot.kwargs
+        try:
+            self._kept_bytes += measure((args, kwargs))
+            if self._kept_bytes > KEPT_BYTES:
+                raise MalformedAction(f"the arguments of all calls of a cell have at most {KEPT_BYTES:,} bytes")
+        except MalformedAction as fault:
+            return snapshot.resume({"exception": ValueError(str(fault))})
+        self.calls[snapshot.call_id] = HostCall(id=snapshot.call_id, name=name, args=args, kwargs=kwargs)
+        return snapshot.resume({"future": ...})
+
     def _answer(self, snapshot: FunctionSnapshot) -> tuple[CellState | None, Snapshot]:
         """Call a host function on the event loop's thread, so that worlds need no locks."""
         function = self.functions.get(snapshot.function_name)
         if function is None:
-            missing = NameError(f"name {snapshot.function_name!r} is not defined")
+            missing = NameError(f"name {cut(snapshot.function_name, 60)!r} is not defined")
             return None, snapshot.resume({"exception": missing})
         args, kwargs = snapshot.args, snapshot.kwargs
         ends = snapshot.function_name == "finish"
         # `finish` only checks its value, which is safe in this thread.
-        value = _call(function, args, kwargs) if ends else anyio.from_thread.run_sync(_call, function, args, kwargs)
-        if isinstance(value, Exception):
-            return None, snapshot.resume({"exception": value})
+        value = call(function, args, kwargs) if ends else _call_on_loop(function, args, kwargs)
+        if isinstance(value, Failed):
+            return None, snapshot.resume({"exception": value.for_cell})
         if ends:
             return CellState(finished=True, value=value), snapshot
         return None, snapshot.resume({"return_value": value})
 
     def _failed(self, session: MontySession, error: MontyRuntimeError | MontySyntaxError) -> CellState:
-        text = error.display()
+        cause = error.exception()
+        message = str(cause)
+        if len(message) > LONGEST_ERROR:  # a copy more of it, and the host has too many
+            text = f"{type(cause).__name__}: {message[:LONGEST_ERROR]}"
+        else:
+            text = self._display(error).replace(STALLED, STUCK)
         # An interpreter stopped by its limits may be inconsistent: keep the state from before the cell.
-        if isinstance(error.exception(), (TimeoutError, MemoryError)):
-            return CellState(error=f"{text}\nvariables of this cell are lost")
+        if isinstance(cause, MemoryError) or LIMIT in message[:LONGEST_ERROR]:
+            return CellState(error=f"{text}\n{LOST}")
         self._state = session.dump()
         return CellState(error=text)
 
 
-def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The function's value, or the exception to raise in the cell."""
-    from ramet.errors import ModelFault
+def instance_in(value: object) -> str | None:
+    """The class of the first object of a cell's own class in a value. Such objects have no meaning in other cells."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            left += [*cast(dict[object, object], item).keys(), *cast(dict[object, object], item).values()]
+        elif isinstance(item, list | tuple | set | frozenset):
+            left += [*cast(list[object], item)]
+        elif isinstance(item, MontyClassProxy):
+            return item.name
+    return None
 
+
+def _traceback(error: MontyRuntimeError | MontySyntaxError) -> str:
+    return error.display()
+
+
+def _call_on_loop(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The value of a function of the world, called on the event loop's thread; or `Failed`."""
     try:
-        return function(*args, **kwargs)
-    except (TypeError, ValueError, LookupError) as error:
-        return error
-    except ModelFault as fault:
-        return ValueError(str(fault))
+        measure((args, kwargs))
+    except MalformedAction as fault:
+        return Failed(fault)
+    return anyio.from_thread.run_sync(call, function, args, kwargs)
+
+
+def _processor_s(pid: int | None) -> float:
+    """Seconds of processor time of a process; where a system does not say, seconds of the clock on the wall."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2) if pid else 0.0  # the clock that clock_getcpuclockid(3) names
+    except OSError:
+        return time.monotonic()

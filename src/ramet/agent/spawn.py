@@ -11,16 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ramet.agent.goals import repeated_goal
+from ramet.agent.goals import goal_sizes, impossible_goal, repeated_goal, text_size
 from ramet.agent.returns import parse_type
+from ramet.agent.values import brief
 from ramet.agent.wording import as_text, cut
 from ramet.budget import shares
 from ramet.errors import MalformedAction
 from ramet.interfaces import Child, Report, Request
-from ramet.types import Node, Refusal
+from ramet.types import Node, Refusal, clean
 
 if TYPE_CHECKING:
     from ramet.agent.node import NodeRun
+
+NO_CLONES = "no clones left of {}: do it yourself"
+LONG_CHAIN = "the chain of work up to here has {} tokens left for a clone, which needs {} or more: do it yourself"
+MAX_TOKENS = 10**12  # that a model can ask for; no budget has as many
+MAX_MISSING = 32  # unknown context keys that are named
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +39,8 @@ class Plan:
     text: object
     returns: object
     tokens: int | None
+    texts: int  # characters of its context and text
+    size: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,15 +78,14 @@ def admit(parent: NodeRun, requests: Sequence[Request], *, awaited: int = 0) -> 
     wanted = [plan for plan in plans if isinstance(plan, Plan)]
     budget = parent.tree_run.budget
     lendable = parent.ledger.tokens - budget.answer_tokens
-    asked = [plan.tokens for plan in wanted]
-    granted = iter(shares(lendable, asked, least=budget.smallest_grant, parent_share=budget.parent_share))
+    granted = iter(_shares(parent, wanted, lendable))
     decided: list[Plan | Refusal] = []
     tokens: list[int] = []
     for plan in plans:
         grant = next(granted) if isinstance(plan, Plan) else 0
         if isinstance(plan, Plan) and not grant:
             reason = _too_little(plan, lendable, budget.smallest_grant)
-            plan = Refusal(goal=plan.goal, reason=reason, kind="tokens")
+            plan = Refusal(goal=cut(plan.goal, 200), reason=reason, kind="tokens")
         decided.append(plan)
         tokens.append(grant)
     children = _lend_all(parent, decided, tokens, lendable, awaited)
@@ -87,6 +94,21 @@ def admit(parent: NodeRun, requests: Sequence[Request], *, awaited: int = 0) -> 
         turn.refusals += [child for child in children if isinstance(child, Refusal)]
         turn.children += [admitted.child.node.index for admitted in children if isinstance(admitted, Admitted)]
     return [*children]
+
+
+def _shares(parent: NodeRun, plans: Sequence[Plan], lendable: int) -> list[int]:
+    """Measure the goals, and split what can be lent among them."""
+    budget = parent.tree_run.budget
+    sizes = goal_sizes(parent, plans)
+    for plan, size in zip(plans, sizes, strict=True):
+        plan.size = size
+    return shares(
+        lendable,
+        [plan.tokens for plan in plans],
+        least=budget.smallest_grant,
+        parent_share=budget.parent_share,
+        sizes=sizes if budget.shares == "demand" else None,
+    )
 
 
 def _too_little(plan: Plan, lendable: int, least: int) -> str:
@@ -118,8 +140,11 @@ def _check(parent: NodeRun, request: Request, *, in_call: int, nodes: int) -> Pl
         plan = _plan(parent, request)
     except MalformedAction as fault:
         return Refusal(goal=goal, reason=str(fault), kind="malformed")
-    repeated = repeated_goal(parent, plan.goal, context=plan.context, text=plan.text)
-    return plan if repeated is None else Refusal(goal=goal, reason=repeated, kind="same_goal")
+    repeated = repeated_goal(parent, plan.goal, texts=plan.texts)
+    if repeated is not None:
+        return Refusal(goal=goal, reason=repeated, kind="same_goal")
+    impossible = impossible_goal(parent, plan.goal)
+    return plan if impossible is None else Refusal(goal=goal, reason=impossible, kind="impossible")
 
 
 def _limit(parent: NodeRun, *, in_call: int, nodes: int) -> tuple[str, str] | None:
@@ -132,26 +157,30 @@ def _limit(parent: NodeRun, *, in_call: int, nodes: int) -> tuple[str, str] | No
     if in_call > budget.children:
         return "children", f"one call starts at most {budget.children} clones"
     if nodes < 1:
-        return "nodes", f"no clones left of {budget.nodes - 1}: do it yourself"
+        return "nodes", NO_CLONES.format(budget.nodes - 1)
+    path = parent.limits.child_path()
+    if path is not None and path < budget.smallest_grant:
+        return "path", LONG_CHAIN.format(max(0, path), budget.smallest_grant)
     return None
 
 
 def _plan(parent: NodeRun, request: Request) -> Plan:
     if not isinstance(request.goal, str) or not request.goal.strip():
-        raise MalformedAction(f"a goal is a text that says what to do, not {cut(repr(request.goal), 60)}")
+        raise MalformedAction(f"a goal is a text that says what to do, not {cut(brief(request.goal), 60)}")
     tokens = request.tokens
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-        raise MalformedAction(f"tokens is a whole number from 1 up, not {cut(repr(tokens), 60)}")
+        raise MalformedAction(f"tokens is a whole number from 1 up, not {cut(brief(tokens), 60)}")
     if request.returns is not None:
         parse_type(request.returns)
     texts, missing = look_up(parent.context, request.context)
     return Plan(
-        goal=request.goal.strip(),
+        goal=clean(request.goal.strip()),
         context=texts,
         missing=missing,
         text=request.text,
         returns=request.returns,
-        tokens=tokens,
+        tokens=None if tokens is None else min(tokens, MAX_TOKENS),
+        texts=text_size(texts, request.text),
     )
 
 
@@ -164,12 +193,15 @@ def look_up(context: Mapping[str, str], keys: Sequence[object]) -> tuple[dict[st
     loose = {_squeeze(key): key for key in context}
     texts: dict[str, str] = {}
     missing: list[str] = []
-    for wanted in map(str, keys):
+    for given in keys:
+        wanted = clean(given) if isinstance(given, str) else brief(given)
         key = wanted if wanted in context else loose.get(_squeeze(wanted))
         if key is None:
             missing.append(cut(wanted, 60))
         else:
             texts[key] = context[key]
+    if len(missing) > MAX_MISSING:
+        missing[MAX_MISSING:] = [f"and {len(missing) - MAX_MISSING:,} more"]
     return texts, tuple(missing)
 
 
@@ -205,13 +237,19 @@ def _lendable_money(parent: NodeRun) -> int:
 def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -> Admitted | Refusal:
     """Lend and fill the child's window. A child whose task does not fit is refused and costs nothing."""
     tree_run = parent.tree_run
+    path = (*parent.node.path, parent.num_children)
+    restriction = tree_run.options.restriction
+    if restriction is not None and restriction.forbids_clone(path):
+        parent.num_children += 1  # the clones after it keep their paths
+        return Refusal(goal=cut(plan.goal, 200), reason=NO_CLONES.format(tree_run.budget.nodes - 1), kind="nodes")
     node = Node(
         index=len(tree_run.tree.nodes),
         parent=parent.node.index,
         depth=parent.node.depth + 1,
-        path=(*parent.node.path, parent.num_children),
+        path=path,
         goal=plan.goal,
         grant=tokens,
+        size=plan.size,
     )
     loan = parent.ledger.lend(tokens=tokens, nodes=nodes, money=money)
     child = parent.make_child(node, loan, context=plan.context, text=plan.text, returns=plan.returns)

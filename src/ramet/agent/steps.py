@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ramet.agent.wording import cut
+from ramet.agent.wording import cut, num_bytes
 from ramet.interfaces import Result
-from ramet.types import Piece, Stop
+from ramet.types import Piece, Stop, clean
 
 if TYPE_CHECKING:
     from ramet.agent.node import NodeRun
@@ -40,11 +40,14 @@ class Steps:
     def next(self) -> Step | Stop:
         """The next ordinary turn, or the limit that leaves room for the answer only."""
         limits, transcript = self.node_run.limits, self.node_run.transcript
-        turns, allowed = len(self.node_run.node.turns), self.node_run.tree_run.budget.turns
+        budget = self.node_run.tree_run.budget
+        turns, allowed = len(self.node_run.node.turns), budget.turns
         if allowed == 1 and not turns:
             return self._only()
         if turns >= allowed - 1:
             return Stop.TURNS
+        if budget.repeats is not None and self.node_run.repeats.count >= budget.repeats:
+            return Stop.REPEATS
         step = self._step(None)
         cap, why = limits.cap(step.size, closing=False)
         if cap < limits.reserve and why is Stop.WINDOW and self.results:
@@ -66,8 +69,9 @@ class Steps:
         if step is None:
             self.results = []
             step = self._step(why)
-        step.cap, _ = limits.cap(step.size, closing=True)
-        if len(node.turns) >= self.node_run.tree_run.budget.turns:
+        cap, _ = limits.cap(step.size, closing=True)
+        step.cap = int(min(cap, self.node_run.tokens_in_time))
+        if sum(turn.finish != "cut" for turn in node.turns) >= self.node_run.tree_run.budget.turns:
             step.cap = 0
         return step
 
@@ -88,7 +92,7 @@ class Steps:
             parts.append(tree_run.dialect.closing(closing))
         if not parts:
             return Step(message="", piece=None, size=transcript.size, closing=closing)
-        message = "\n\n".join(parts)
+        message = clean("\n\n".join(parts))
         piece = transcript.render(message)
         size = transcript.size + transcript.renderer.size(piece)
         return Step(message=message, piece=piece, size=size, closing=closing)
@@ -104,7 +108,7 @@ class Steps:
         step = self._step(closing)
         if step.size <= most:
             return step
-        low, high = floor, max((len(result.text.encode()) for result in whole), default=0)
+        low, high = floor, max((num_bytes(result.text) for result in whole), default=0)
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if shortened(middle).size <= most else (low, middle - 1)

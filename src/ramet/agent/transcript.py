@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ramet.errors import EngineError
 from ramet.tokens.render import Renderer
-from ramet.types import Completion, Message, Node, Piece, Prompt
+from ramet.types import Completion, Message, Node, Piece, Prompt, clean
 
 
 class Transcript:
@@ -15,7 +15,7 @@ class Transcript:
         self.renderer = renderer
         self.size = 0
         self._tree_id = tree_id
-        self._messages: list[Message] = []
+        self._messages = node.messages
         self._ids: list[int] = []
 
     @property
@@ -25,6 +25,7 @@ class Transcript:
 
     def open(self, system: str, user: str) -> None:
         """Begin with the system prompt and the goal."""
+        system, user = clean(system), clean(user)
         self._messages += [Message("system", system), Message("user", user)]
         self._append_piece(self.renderer.open(system, user))
 
@@ -39,14 +40,15 @@ class Transcript:
         self._messages.append(Message("user", user))
         self._append_piece(piece)
 
-    def record(self, completion: Completion) -> str:
-        """Append what the node sampled; return it as text."""
+    def record(self, completion: Completion, *, most: int | None = None) -> str:
+        """Append what the node sampled; return it as text. `most`: tokens it may have, if it was not counted."""
         if self.renderer.exact:
             if not completion.token_ids and completion.text:
                 raise EngineError("the engine was given token ids and returned none for its completion")
             text = self.renderer.decode(completion.token_ids)
         else:
             text = completion.text
+        text = clean(text)
         piece = Piece(
             sampled=True,
             text=text,
@@ -61,12 +63,13 @@ class Transcript:
         if self.renderer.exact:
             self.size += len(completion.token_ids)
         elif completion.prompt_tokens is None:
-            self.size += completion.num_tokens
+            bound = 0 if most is None else min(most, len(text.encode(errors="replace")))
+            self.size += max(completion.num_tokens, bound)
         else:  # the server's count replaces the upper bound
             self.size = completion.prompt_tokens + completion.num_tokens
         return text
 
-    def prompt(self, *, closing: bool) -> Prompt:
+    def prompt(self, *, closing: bool, tokens: int | None = None, keys: tuple[str, ...] = ()) -> Prompt:
         node = self.node
         return Prompt(
             messages=tuple(self._messages),
@@ -76,6 +79,8 @@ class Transcript:
             depth=node.depth,
             turn=len(node.turns),
             closing=closing,
+            tokens=tokens,
+            keys=keys,
         )
 
     def _append_piece(self, piece: Piece) -> None:

@@ -15,9 +15,10 @@ import anyio
 import sniffio
 
 from ramet.agent.dialects import make_dialect
+from ramet.agent.limits import Speed
 from ramet.agent.node import NodeRun
 from ramet.agent.options import TreeOptions
-from ramet.agent.wording import CLOSING_REASON, cut
+from ramet.agent.wording import CLOSING_REASON, cut, num_bytes
 from ramet.budget import Budget
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import Caching, Dialect, Engine, NodeObserver, Remaining, TaskWorld, World
@@ -48,6 +49,7 @@ class TreeRun:
         self.clock: Callable[[], float] = anyio.current_time
         self.observer = self.world if isinstance(self.world, NodeObserver) else None
         self.caching = self.engine if isinstance(self.engine, Caching) else None
+        self.speed = Speed()  # of all calls
         self._started: float | None = None
         self._system_prompts: dict[tuple[bool, bool], str] = {}
         self.closing_size = self._closing_size()
@@ -60,7 +62,7 @@ class TreeRun:
                 opened: Any = self.dialect
                 await stack.enter_async_context(opened)
             self.clock = _clock()
-            self._started = self.clock()
+            self._started = self.clock() - self.options.elapsed_s
             if self.budget.seconds is not None:
                 self.root.deadline = self._started + self.budget.seconds
             try:
@@ -97,7 +99,7 @@ class TreeRun:
 
     def _open_root(self, context: Mapping[str, str]) -> NodeRun:
         node = Node(index=0, parent=None, depth=0, path=(), goal=self.tree.task.question, grant=self.budget.tokens)
-        root = NodeRun(self, node, self.ledger, deadline=math.inf, context=context)
+        root = NodeRun(self, node, self.ledger, deadline=math.inf, context=context, path_tokens=self.budget.path_tokens)
         root.open()
         return root
 
@@ -108,9 +110,7 @@ class TreeRun:
         texts = root.transcript.size - bare.transcript.size
         share = -_shortage(bare) / texts if texts else 0.0
         while share > SMALLEST_SHARE:
-            shorter = self._open_root(
-                {key: cut(text, int(share * len(text.encode()))) for key, text in context.items()}
-            )
+            shorter = self._open_root({key: cut(text, int(share * num_bytes(text))) for key, text in context.items()})
             if _shortage(shorter) <= 0:
                 return shorter
             share *= 0.9
@@ -137,9 +137,9 @@ class TreeRun:
         may_delegate = depth > 0
         key = (child, may_delegate)
         if key not in self._system_prompts:
-            self._system_prompts[key] = self.dialect.system(
-                functions=self.world.functions, may_delegate=may_delegate, child=child
-            )
+            own = self.dialect.system(functions=self.world.functions, may_delegate=may_delegate, child=child)
+            more = (self.options.instructions, self.options.delegate_instructions if may_delegate else "")
+            self._system_prompts[key] = "\n\n".join([own, *filter(None, more)]) if any(more) else own
         return self._system_prompts[key]
 
     def remaining(self, node_run: NodeRun) -> str:
@@ -167,7 +167,8 @@ class TreeRun:
         """The most tokens that the call for a final answer can take."""
         renderer = self.engine.renderer
         before = Piece(sampled=True, text="")  # without an end-of-turn token: the longer case
-        messages = [self.dialect.closing(why) for why in CLOSING_REASON]
+        reasons = [why for why in CLOSING_REASON if why is not Stop.REPEATS or self.budget.repeats is not None]
+        messages = [self.dialect.closing(why) for why in reasons]
         if self.options.show_budget:
             longest = Remaining(tokens=1_000_000, turns=100, clones=10_000, levels=100, seconds=1.0)
             messages = [f"{self.dialect.remaining(longest)}\n\n{text}" for text in messages]
@@ -202,6 +203,8 @@ async def run(
     seed: int | None = None,
     show_budget: bool = False,
     allow_same_goal: bool = False,
+    instructions: str = "",
+    delegate_instructions: str = "",
 ) -> Tree:
     """Run a tree of clones on a task, within a hard budget.
 
@@ -218,5 +221,7 @@ async def run(
         seed=seed,
         show_budget=show_budget,
         allow_same_goal=allow_same_goal,
+        instructions=instructions,
+        delegate_instructions=delegate_instructions,
     )
     return await TreeRun(task, options).run()

@@ -7,13 +7,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from ramet.interfaces import HostFunction, Remaining, Report
-from ramet.types import Stop
+from ramet.agent.values import brief
+from ramet.interfaces import HostFunction, Remaining, Report, Result
+from ramet.types import Stop, clean
 
 ANSWER = re.compile(r"(?:final\s+)?answers?\s*:", re.IGNORECASE)
 CLOSING_REASON = {
     Stop.BUDGET: "Your budget is almost used up.",
     Stop.TURNS: "This is your last turn.",
+    Stop.REPEATS: "The same turn gave the same results again.",
     Stop.WINDOW: "Your context window is almost full.",
     Stop.DEADLINE: "Time is almost up.",
 }
@@ -34,22 +36,70 @@ def answer_in(text: str) -> str | None:
 
 def cut(text: str, limit: int) -> str:
     """The text cut to `limit` bytes, with a mark that gives its full size."""
+    text = clean(text)
     data = text.encode()
     if len(data) <= limit:
         return text
     mark = f" … ({len(data):,} bytes in all)"
-    head = data[: max(0, limit - len(mark.encode()))].decode(errors="ignore")
-    return head + mark if head else mark.encode()[:limit].decode(errors="ignore")
+    start = head(text, limit - num_bytes(mark))
+    return start + mark if start else head(mark, limit)
+
+
+def head(text: str, limit: int) -> str:
+    """The first characters of a text, together at most `limit` bytes.
+
+    Example:
+        head("naïve", 3)  # "na"
+    """
+    limit = max(0, limit)
+    return clean(text[:limit]).encode()[:limit].decode(errors="ignore")
+
+
+def num_bytes(text: str) -> int:
+    """The size of a text in UTF-8, with every lone surrogate replaced."""
+    return len(clean(text).encode())
+
+
+def cut_characters(text: str, limit: int) -> str:
+    """The text cut to `limit` characters, with a mark that says how many were cut.
+
+    Example:
+        cut_characters("x" * 100, 40)  # "xxxxxxxxxxxxxxxxxx … (82 characters cut)"
+    """
+    if len(text) <= limit:
+        return text
+    for kept in range(limit, -1, -1):
+        mark = f" … ({len(text) - kept:,} characters cut)"
+        if kept + len(mark) <= limit:
+            return text[:kept] + mark
+    return text[:limit]
+
+
+def shorten(results: Sequence[Result], limit: int | None) -> list[Result]:
+    """The results of one call, cut to at most `limit` characters together: the longest ones first, to one length."""
+    if limit is None or sum(len(result.text) for result in results) <= limit:
+        return list(results)
+    lengths, left = sorted(len(result.text) for result in results), limit
+    for place, length in enumerate(lengths):
+        most = left // (len(lengths) - place)
+        if length > most:
+            return [Result(result.label, cut_characters(result.text, most)) for result in results]
+        left -= length
+    return list(results)
 
 
 def as_text(value: object) -> str:
-    """A value as text: JSON where possible, else its repr."""
+    """A value as text: JSON where possible, else its repr, else what it is."""
     if isinstance(value, str):
-        return value
+        return clean(value)
     try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        return repr(value)
+        return clean(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        pass
+    try:
+        return clean(repr(value))
+    except (ValueError, RecursionError):  # a number of thousands of digits, a nesting of thousands of levels
+        return brief(value)
 
 
 class _Plain:
@@ -109,6 +159,11 @@ def remaining_text(remaining: Remaining) -> str:
 def context_block(context: Mapping[str, str]) -> str:
     """Texts, each under its key."""
     return "\n\n".join(f"[{key}]\n{text}" for key, text in context.items())
+
+
+def too_many_calls(limit: int) -> str:
+    """Why a call is not carried out, as text for the model."""
+    return f"refused: one turn makes at most {limit} calls; make this one in your next turn"
 
 
 def missing_note(missing: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ramet.cli.options import Runs, Settings
+from ramet.errors import ConfigError
 
 
 def demo(
@@ -31,4 +32,6 @@ def tour(
     """Run a scripted tree, without a model: delegation, parallel clones, a refused grant, a partial answer."""
     from ramet.demo.tour import tour as run_tour
 
+    if not 0 <= pace < float("inf"):
+        raise ConfigError(f"--pace is a number of seconds from 0 up; got {pace}")
     run_tour(runs, pace=pace)

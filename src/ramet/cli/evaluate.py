@@ -25,7 +25,10 @@ def evaluate(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Methods to compare: single, vote@K, best@K, clones, clones/DEPTH (default: single,clones)."),
+        typer.Option(
+            help="Methods to compare: single, vote@K, best@K, split@K, chain, clones, clones/DEPTH "
+            "(default: single,clones)."
+        ),
     ] = None,
     budgets: Annotated[
         str | None,
@@ -48,7 +51,7 @@ def evaluate(
     into: Annotated[Path | None, typer.Option(help="Run directory (default: one under --runs).")] = None,
     json: Json = False,
 ) -> None:
-    """Compare methods under the same budgets: one long chain, votes, trees of clones.
+    """Compare methods under the same budgets: one long chain, votes, fixed splits, trees of clones.
 
     Example: ramet eval craft:hard --model runs/my-run --methods single,vote@8,clones --budgets 1000,4000 -n 200
 

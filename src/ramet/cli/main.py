@@ -10,10 +10,12 @@ import typer
 from ramet.cli import bench, tasks
 from ramet.cli.demo import demo, tour
 from ramet.cli.evaluate import evaluate
+from ramet.cli.fork import fork
 from ramet.cli.report import report
 from ramet.cli.run import run, show, sql
 from ramet.cli.train import train, warmstart
 from ramet.errors import RametError
+from ramet.types import printable
 
 # Base class of every error about arguments. typer may bundle its own click; the class is in the same place in both.
 CliError = cast(type[Exception], typer.BadParameter.__mro__[2])
@@ -57,7 +59,7 @@ def _hint(error: Any) -> str:
 
 
 def _fail(message: str, *, code: int = 2) -> int:
-    sys.stderr.write(f"ramet: {' '.join(message.split())}\n")
+    sys.stderr.write(f"ramet: {printable(' '.join(message.split()))}\n")
     return code
 
 
@@ -78,7 +80,7 @@ def _root(  # pyright: ignore[reportUnusedFunction]
     del version
 
 
-for verb in (run, show, sql, demo, tour, train, warmstart):
+for verb in (run, show, sql, fork, demo, tour, train, warmstart):
     app.command()(verb)
 app.command("eval")(evaluate)
 app.command("report")(report)

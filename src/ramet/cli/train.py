@@ -22,6 +22,10 @@ def train(
     check: Annotated[
         bool, typer.Option("--check", help="Check all settings without loading a model, and print them in full.")
     ] = False,
+    single: Annotated[
+        bool,
+        typer.Option("--single", help="The same run without delegation, to compare with: one node per tree."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a model to delegate: run groups of trees, give every node credit, update the weights, repeat.
@@ -36,13 +40,15 @@ def train(
     from ramet.terminal.recipes import list_recipes, print_settings
     from ramet.train import loop
     from ramet.train.settings import TrainConfig
+    from ramet.train.variants import single_variant
 
     if recipe is None and not settings and resume is None:
         return list_recipes(as_json=json)
     if resume is not None:
-        _refuse_settings(recipe, settings, data, check)
+        _refuse_settings(recipe, settings, data, check, single)
         return _watch(partial(loop.resume, resume), as_json=json)
     config = load(TrainConfig, **_sources(recipe, settings or [], data))
+    config = single_variant(config) if single else config
     if check:
         loop.check_plan(config)
         return print_settings(config, as_json=json)
@@ -88,8 +94,6 @@ def _refuse_settings(*given: object) -> None:
 
 
 def _watch(training: Any, *, as_json: bool) -> None:
-    from ramet.models.packages import check_packages
     from ramet.terminal.training import watch_training
 
-    check_packages("peft")
     watch_training(training, as_json=as_json)

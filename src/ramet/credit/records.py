@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ramet.credit.average import mean
 from ramet.errors import TrainError
 from ramet.types import Tree
 
 Key = tuple[str, int]  # tree id, node index
+TurnKey = tuple[str, int, int]  # tree id, node index, turn
 NOISE = 1e-9  # smaller advantages are rounding errors
 
 
@@ -62,6 +63,7 @@ class Credits:
 
     by_node: Mapping[Key, Credit]
     summary: Summary
+    by_turn: Mapping[TurnKey, Credit] = field(default_factory=dict[TurnKey, Credit])  # instead of their node's
 
     def __getitem__(self, key: Key) -> Credit:
         return self.by_node[key]
@@ -70,6 +72,11 @@ class Credits:
         """Advantage and weight of every node of a tree, by node index."""
         credits = {node.index: self.by_node[tree.id, node.index] for node in tree.nodes}
         return {index: (credit.advantage, credit.weight) for index, credit in credits.items()}
+
+    def turns_of(self, tree: Tree) -> dict[tuple[int, int], tuple[float, float]]:
+        """Advantage and weight of the turns that have a credit of their own, by node index and turn."""
+        own = {(node, turn): credit for (name, node, turn), credit in self.by_turn.items() if name == tree.id}
+        return {place: (credit.advantage, credit.weight) for place, credit in own.items()}
 
 
 def _task_id(tree: Tree) -> str:
@@ -84,9 +91,13 @@ def group_trees(trees: Iterable[Tree], *, key: Callable[[Tree], str] = _task_id)
     return [Group(key=name, trees=tuple(members)) for name, members in by_key.items()]
 
 
-def make_credits(groups: Sequence[Group], computed: Mapping[Key, Credit]) -> Credits:
+def make_credits(
+    groups: Sequence[Group], computed: Mapping[Key, Credit], turns: Mapping[TurnKey, Credit] | None = None
+) -> Credits:
     """Check what a rule computed and summarise it. A node that sampled nothing has nothing to train: weight 0."""
+    by_turn = dict(turns or {})
     _check_finite(computed)
+    _check_finite({(tree, node): credit for (tree, node, _), credit in by_turn.items()})
     by_node: dict[Key, Credit] = {}
     flat: list[str] = []
     for group in groups:
@@ -95,7 +106,9 @@ def make_credits(groups: Sequence[Group], computed: Mapping[Key, Credit]) -> Cre
             for node in tree.nodes:
                 credit = computed[tree.id, node.index]
                 own[tree.id, node.index] = credit if node.has_sampled else replace(credit, weight=0.0)
-        if all(abs(credit.weight * credit.advantage) < NOISE for credit in own.values()):
+        members = {tree.id for tree in group.trees}
+        known = [*own.values(), *(credit for (tree, _, _), credit in by_turn.items() if tree in members)]
+        if all(abs(credit.weight * credit.advantage) < NOISE for credit in known):
             flat.append(group.key)
         by_node |= own
     roots = [by_node[tree.id, 0].reward for group in groups for tree in group.trees]
@@ -106,7 +119,7 @@ def make_credits(groups: Sequence[Group], computed: Mapping[Key, Credit]) -> Cre
         reward=mean(roots) if roots else None,
         flat=tuple(flat),
     )
-    return Credits(by_node=by_node, summary=summary)
+    return Credits(by_node=by_node, summary=summary, by_turn=by_turn)
 
 
 def _check_finite(computed: Mapping[Key, Credit]) -> None:

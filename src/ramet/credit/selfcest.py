@@ -6,9 +6,10 @@
     clone          A of its root, times a clone weight: 0 for a long text without a marked answer, else its share
 
 The formulas and defaults are those of the authors' code; for mathematics it uses `clone_share = 0.4`, `call_cost = 0`,
-`length_cap = 0.5`, `floor = 0`. Scores come from the taskset. Two defaults differ. The clone weight is a gate;
+`length_cap = 0.5`, `floor = 0`. Scores come from the taskset. Three defaults differ. The clone weight is a gate;
 `clone_weight = "ratio"` is the code's form, which also flips or zeroes a clone's advantage when S is near zero. A group
-of one is refused; `group_of_one = "reward"` is the code's form.
+of one is refused; `group_of_one = "reward"` is the code's form. Only calls for clones cost; `call_count = "published"`
+counts every tool call, as the code does.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from ramet.credit.adherence import marks_answer, num_calls, num_repairs
+from ramet.credit.adherence import marks_answer, num_calls, num_published_calls, num_repairs
 from ramet.credit.average import mean, scaled, spread
 from ramet.credit.check import check_groups, required_score, root_of
+from ramet.credit.prices import Charge, amount_due, node_prices
 from ramet.credit.records import Credit, Credits, Group, Key, make_credits
 from ramet.errors import ConfigError
 from ramet.types import Node, Tree
@@ -40,7 +42,13 @@ class Selfcest:
     clone_most: float = 0.2
     call_cost: float = 0.1  # per request of the root for clones, after the free ones
     free_calls: int = 2
+    call_count: Literal["delegate", "published"] = (
+        "delegate"  # which calls cost: see `num_calls`, `num_published_calls`
+    )
     clone_cost: float = 0.0  # per clone in the tree; not in the paper
+    token_cost: float = 0.0  # per 1,000 tokens generated in the tree; not in the paper
+    prompt_cost: float = 0.0  # per 1,000 tokens that its nodes were given to read; not in the paper
+    charge: Charge = "all"  # whether every tree pays for length, calls, clones and tokens, or only what succeeded
     repair_cost: float = 0.05
     length_cap: float | None = None  # the most that both lengths cost together
     floor: float | None = None  # the least shared reward
@@ -95,9 +103,14 @@ class Selfcest:
         length += length_cost(longest, free=self.clone_free, scale=self.clone_scale, most=self.clone_most)
         if self.length_cap is not None:
             length = min(length, self.length_cap)
-        calls = self.call_cost * max(0, num_calls(tree, root) - self.free_calls)
-        clones = self.clone_cost * (len(tree.nodes) - 1)
-        shared = required_score(tree, root, needs="selfcest needs one at every root") - length - calls - clones
+        count = num_published_calls if self.call_count == "published" else num_calls
+        calls = self.call_cost * max(0, count(tree, root) - self.free_calls)
+        prices = node_prices(tree, clone_cost=self.clone_cost, token_cost=self.token_cost, prompt_cost=self.prompt_cost)
+        score = required_score(tree, root, needs="selfcest needs one at every root")
+        if self.charge == "all":
+            shared = score - length - calls - prices[root.index]
+        else:
+            shared = score - amount_due(length + calls + prices[root.index], score, self.charge)
         return shared if self.floor is None else max(self.floor, shared)
 
     def _clone_reward(self, tree: Tree, clone: Node, shared: float) -> float:

@@ -9,11 +9,15 @@ Failures before the first token are retried here. When a stream breaks later, th
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +26,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 
+from ramet.engine.reading import IDENTITY, MAX_ERROR_BYTES, MAX_LISTING_BYTES, most_bytes, read_text
 from ramet.engine.wire import StreamedCompletion, error_text, events
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
 from ramet.tokens.render import Renderer, TextRenderer
@@ -30,6 +35,9 @@ from ramet.types import Completion, Meter, Prompt
 RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0  # exponential backoff
 LONGEST_RETRY_AFTER_S = 600.0  # a server that asks for a longer wait is an error
+SECRET_LENGTH = 12  # a shorter API key, like EMPTY, is a placeholder: it is not removed from what the model writes
+ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+NAMES_SHOWN, NAME_LENGTH = 20, 200  # of the models that a server offers, in an error
 
 
 class HttpEngine:
@@ -39,7 +47,8 @@ class HttpEngine:
         HttpEngine("http://127.0.0.1:8000/v1", model="Qwen/Qwen3-4B", tokenizer="path/to/model")
 
     `tokenizer` is passed to `ramet.tokens.huggingface.load_renderer`. `concurrency` limits requests in flight, `tries`
-    attempts per request. A request fails after `stall_s` seconds without data. `extra` goes into every request body.
+    attempts per request. A request fails after `stall_s` seconds without a new token; bytes that bring none do not
+    count. Reading ends when the server has sent `max_tokens` tokens. `extra` goes into every request body.
     """
 
     def __init__(
@@ -64,6 +73,7 @@ class HttpEngine:
         self.renderer = _renderer(tokenizer)
         self._api_key = api_key
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._stall_s = stall_s
         self._timeout = httpx.Timeout(stall_s, connect=min(10.0, stall_s))
         self._extra = dict(extra or {})
         self._concurrency = concurrency
@@ -88,16 +98,16 @@ class HttpEngine:
 
     async def models(self) -> list[str]:
         """The models that the server offers. One request, no retry; raises `EngineError` when it fails."""
+        url = f"{self.base_url}/models"
         try:
-            async with self._sending():
-                response = await self._open().get(f"{self.base_url}/models", headers=self._headers)
-                if response.status_code != 200:
-                    raise self._status_error(response.status_code, response.headers, response.text)
+            async with self._sending(), self._open().stream("GET", url, headers=self._headers) as response:
+                await self._check_status(response)
+                listing = await read_text(response, limit=MAX_LISTING_BYTES)
         except EngineBusy as error:
             raise EngineError(str(error)) from error
         try:
-            return [str(entry["id"]) for entry in response.json()["data"]]
-        except (ValueError, KeyError, TypeError):
+            return [self._hide(str(entry["id"]))[:NAME_LENGTH] for entry in json.loads(listing)["data"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise EngineError(f"{self.base_url} does not answer like an OpenAI-compatible server") from None
 
     async def check(self) -> None:
@@ -121,13 +131,18 @@ class HttpEngine:
         for attempt in range(1, self.tries + 1):
             try:
                 async with self._limiter():
-                    collected = await self._attempt(path, body, prompt, meter)
-                return collected.completion(max_tokens=max_tokens, renderer=self.renderer)
+                    collected = StreamedCompletion(meter, max_tokens=max_tokens)
+                    meter.partial = partial(self._partial, collected)
+                    await self._attempt(path, body, prompt, collected)
+                return self._without_key(collected.completion(renderer=self.renderer))
             except EngineBusy as busy:
                 if meter.tokens:
                     raise EngineInterrupted(f"{busy} after {meter.tokens} tokens") from busy
                 await self._back_off(busy, attempt)
         raise AssertionError("unreachable")
+
+    def _partial(self, collected: StreamedCompletion) -> Completion:
+        return self._without_key(collected.partial(renderer=self.renderer))
 
     def _request(
         self, prompt: Prompt, *, max_tokens: int, stop: Sequence[str], temperature: float, seed: int | None
@@ -149,29 +164,40 @@ class HttpEngine:
         body |= {"prompt": list(prompt.ids), "logprobs": 1, "return_token_ids": True}
         return "completions", body | self._extra
 
-    async def _attempt(self, path: str, body: dict[str, Any], prompt: Prompt, meter: Meter) -> StreamedCompletion:
+    async def _attempt(self, path: str, body: dict[str, Any], prompt: Prompt, collected: StreamedCompletion) -> None:
         """One request. Raises `EngineBusy` for failures worth a retry, `EngineError` for others."""
-        collected = StreamedCompletion(meter)
         headers = {**self._headers, "X-Request-Id": prompt.node_id or "ramet"}
         url = f"{self.base_url}/{path}"
-        async with self._sending(), self._open().stream("POST", url, json=body, headers=headers) as response:
-            if response.status_code != 200:
-                await response.aread()
-                if response.status_code == 404:
-                    raise EngineError(await self._not_found(response.text))
-                raise self._status_error(response.status_code, response.headers, response.text)
-            async for event in events(response):
-                collected.add(event)
+        limit = most_bytes(collected.max_tokens)
+        async with (
+            self._sending() as progress,
+            self._open().stream("POST", url, json=body, headers=headers) as response,
+        ):
+            await self._check_status(response, asked=True)
+            async for event in events(response, limit=limit, hide=self._hide):
+                if collected.add(event):
+                    progress.deadline = anyio.current_time() + self._stall_s
+                if collected.is_over:
+                    return
         if collected.finish is None:
             raise EngineBusy("the response ended early")
-        return collected
+
+    async def _check_status(self, response: httpx.Response, *, asked: bool = False) -> None:
+        """Raise the error of a response that is not 200. `asked`: whether the request named a model."""
+        if response.status_code == 200:
+            return
+        text = await read_text(response, limit=MAX_ERROR_BYTES)
+        if response.status_code == 404 and asked:
+            raise EngineError(await self._not_found(text))
+        raise self._status_error(response.status_code, response.headers, text)
 
     @asynccontextmanager
-    async def _sending(self) -> AsyncGenerator[None]:
-        """Translate network errors to `EngineBusy`; remove the API key from error texts."""
+    async def _sending(self) -> AsyncGenerator[anyio.CancelScope]:
+        """Translate network errors to `EngineBusy`. The scope ends a request without progress: move its deadline on."""
         try:
-            yield
-        except httpx.TimeoutException:
+            with anyio.fail_after(self._stall_s) as progress:
+                yield progress
+        except (httpx.TimeoutException, TimeoutError):
             raise EngineBusy(f"{self.base_url} timed out") from None
         except httpx.ConnectError as error:
             raise EngineBusy(f"cannot reach {self.base_url}: {_reason(error)}") from None
@@ -180,10 +206,18 @@ class HttpEngine:
             raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}", retry_after_s=0) from None
         except httpx.RequestError as error:
             raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}") from None
-        except EngineError as error:
-            if self._api_key:  # some servers repeat the key in their error
-                error.args = (str(error).replace(self._api_key, "***"),)
-            raise
+
+    def _hide(self, text: str) -> str:
+        """A text without the API key, plain or with JSON escapes: some servers repeat it in their errors."""
+        if not self._api_key:
+            return text
+        plain = ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
+        return (plain if self._api_key in plain else text).replace(self._api_key, "***")
+
+    def _without_key(self, completion: Completion) -> Completion:
+        if self._api_key is None or len(self._api_key) < SECRET_LENGTH or self._api_key not in completion.text:
+            return completion
+        return replace(completion, text=self._hide(completion.text))
 
     async def _back_off(self, busy: EngineBusy, attempt: int) -> None:
         """Wait before the next attempt. Raises `EngineError` when no attempts or no time is left."""
@@ -201,7 +235,7 @@ class HttpEngine:
         await anyio.sleep(wait)
 
     def _status_error(self, status: int, headers: Mapping[str, str], text: str) -> EngineError:
-        reason = error_text(text)
+        reason = error_text(text, self._hide)
         if status in RETRIED_STATUS:
             return EngineBusy(f"{self.base_url} answered {status}: {reason}", retry_after_s=_retry_after(headers))
         if status in (401, 403):
@@ -216,14 +250,14 @@ class HttpEngine:
         except EngineError:
             offered = [self.model]
         if self.model in offered:  # the address is wrong
-            return f"{self.base_url} answered 404: {error_text(text)}"
+            return f"{self.base_url} answered 404: {error_text(text, self._hide)}"
         return _unknown_model(self.base_url, self.model, offered)
 
     def _open(self) -> httpx.AsyncClient:
         self._enter_loop()
         if self._client is None:
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-            self._client = httpx.AsyncClient(timeout=self._timeout, limits=limits)
+            self._client = httpx.AsyncClient(timeout=self._timeout, limits=limits, headers=IDENTITY)
         return self._client
 
     def _limiter(self) -> anyio.CapacityLimiter:
@@ -263,7 +297,8 @@ def _renderer(tokenizer: str | Path | Renderer | None) -> Renderer:
 
 
 def _unknown_model(base_url: str, model: str, offered: Sequence[str]) -> str:
-    return f"{base_url} has no model {model!r}; it serves {', '.join(offered) or 'none'}"
+    more = f" and {len(offered) - NAMES_SHOWN} more" if len(offered) > NAMES_SHOWN else ""
+    return f"{base_url} has no model {model!r}; it serves {', '.join(offered[:NAMES_SHOWN]) or 'none'}{more}"
 
 
 def _reason(error: httpx.RequestError) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from ramet.config import EngineConfig, JudgeConfig, on_this_machine
+from ramet.config import POLICY, EngineConfig, JudgeConfig, on_this_machine
 from ramet.engine.http import HttpEngine
 from ramet.errors import ConfigError
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from ramet.engine.local import LocalEngine
 
+JUDGE_KEY = "RAMET_JUDGE_API_KEY"  # environment variable: the API key of judge.base_url, never stored
 OpenedEngine: TypeAlias = Union[HttpEngine, "LocalEngine"]
 
 
@@ -32,7 +34,12 @@ def open_engines(
     engine = open_engine(config, api_key=api_key)
     if judge is None or judging is None or judging == config:
         return engine, engine if judging else None
-    return engine, open_engine(judging, api_key=None if judge.base_url else api_key)  # a key is for one server
+    return engine, open_engine(judging, api_key=judge_key() if judge.base_url else api_key)  # a key is for one server
+
+
+def judge_key() -> str | None:
+    """The API key of a judge that has its own server."""
+    return os.environ.get(JUDGE_KEY)
 
 
 def judge_config(engine: EngineConfig, judge: JudgeConfig) -> EngineConfig | None:
@@ -41,11 +48,11 @@ def judge_config(engine: EngineConfig, judge: JudgeConfig) -> EngineConfig | Non
         return None
     if judge.base_url:
         return EngineConfig(base_url=judge.base_url, model=judge.model)
-    if judge.model == engine.model:
+    if judge.model in (POLICY, engine.model):
         return engine
     if engine.kind == "local" and not on_this_machine(judge.model):
         raise ConfigError(
-            f"judge.model {judge.model!r} is not on this machine: give judge.base_url, a folder or smollm2"
+            f"judge.model {judge.model!r} is not on this machine: give judge.base_url, a folder, smollm2 or policy"
         )
     return replace(engine, model=judge.model, tokenizer=None)
 

@@ -25,12 +25,14 @@ WORD = re.compile(r"<\|\w+\|>|\s?\w+|\s?[^\w\s]+|\s+")
 class Reply:
     """A reply that takes time or fails.
 
-    It is complete after `seconds`; its tokens appear evenly over that time. With `fault` it then fails with that text.
-    `taught=False` marks a mistake in a demonstration, which is not trained on.
+    It is complete after `seconds`; its tokens appear evenly over that time. With `rate`, tokens per second, a shorter
+    completion takes less time. With `fault` it then fails with that text. `taught=False` marks a mistake in a
+    demonstration, which is not trained on.
     """
 
     text: str
     seconds: float = 0.0
+    rate: float | None = None  # instead of `seconds`
     fault: str | None = None
     taught: bool = True
 
@@ -59,6 +61,10 @@ class WordTokenizer:
 
     def is_control(self, token: int) -> bool:
         return self.words[token].startswith("<|")
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.words)
 
     def _id(self, word: str) -> int:
         number = self._ids.get(word)
@@ -112,8 +118,10 @@ class ScriptedEngine:
             ids = self._ids(reply.text, stop)
             self.running += 1
             self.most_running = max(self.most_running, self.running)
+            meter = meter or Meter()
+            meter.partial = lambda: self._completion(ids, min(max_tokens, meter.tokens), taught=reply.taught)
             try:
-                await self._generate(min(len(ids), max_tokens), reply, meter or Meter())
+                await self._generate(min(len(ids), max_tokens), reply, meter)
             finally:
                 self.running -= 1
         return self._completion(ids, max_tokens, taught=reply.taught)
@@ -126,8 +134,9 @@ class ScriptedEngine:
 
     async def _generate(self, num_tokens: int, reply: Reply, meter: Meter) -> None:
         """Let time pass and count tokens. A cancelled call counts only the tokens that had appeared."""
-        if reply.seconds:
-            await self._generate_slowly(num_tokens, reply.seconds, meter)
+        seconds = reply.seconds if reply.rate is None else num_tokens / reply.rate
+        if seconds:
+            await self._generate_slowly(num_tokens, seconds, meter)
         else:
             await anyio.lowlevel.checkpoint()
             meter.tokens = num_tokens

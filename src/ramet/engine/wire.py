@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any, cast
+import math
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, cast
 
 import anyio
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from ramet.engine.reading import read_lines, read_text
 from ramet.errors import EngineBusy, EngineError
 from ramet.tokens.render import Renderer
 from ramet.types import Completion, Meter, clean
 
 DRAIN_S = 0.5  # the longest wait for the end of a stream after its last event
+LARGEST = 2**31  # ids and counts are below this
+TOKEN_BYTES = 16  # text without ids has at least one token for so many bytes other than spaces
+Hide = Callable[[str], str]  # replaces what must not be shown, such as an API key
+
+
+def _count(value: object) -> object:
+    """A number of tokens as a server reports it; None when it cannot be one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST else None
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Count = Annotated[int | None, BeforeValidator(_count)]
+TokenId = Annotated[int, Field(ge=0, lt=LARGEST)]
+Logprob = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class TokenLogprob(BaseModel):
     """One entry per token, with its id (llama.cpp)."""
 
-    id: int | None = None
-    logprob: float
+    id: TokenId | None = None
+    logprob: Logprob
 
 
 class Logprobs(BaseModel):
     content: list[TokenLogprob] | None = None  # llama.cpp
-    token_logprobs: list[float | None] | None = None  # vLLM
+    token_logprobs: list[Logprob] | None = None  # vLLM
 
 
 class DeltaMessage(BaseModel):
@@ -39,18 +58,18 @@ class Choice(BaseModel):
     text: str | None = None  # /completions
     delta: DeltaMessage | None = None  # /chat/completions, streamed
     message: DeltaMessage | None = None  # /chat/completions, whole
-    token_ids: list[int] | None = None
+    token_ids: list[TokenId] | None = None
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
 
 
 class PromptDetails(BaseModel):
-    cached_tokens: int | None = None
+    cached_tokens: Count = None
 
 
 class Usage(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
     prompt_tokens_details: PromptDetails | None = None
 
 
@@ -62,49 +81,43 @@ class Event(BaseModel):
     error: Any = None
 
 
-async def events(response: httpx.Response) -> AsyncIterator[Event]:
-    """The events of a stream. A server that does not stream sends one."""
+def unchanged(text: str) -> str:
+    return text
+
+
+async def events(response: httpx.Response, *, limit: int, hide: Hide = unchanged) -> AsyncIterator[Event]:
+    """The events of a stream of at most `limit` bytes. A server that does not stream sends one."""
     if "event-stream" not in response.headers.get("content-type", ""):
-        yield _event((await response.aread()).decode(errors="replace"))
+        yield _event(await read_text(response, limit=limit), hide)
         return
-    lines = _lines(response)
+    lines = read_lines(response, limit=limit)
     async for line in lines:
         data = line.removeprefix("data:").strip()
         if line.startswith("data:") and data == "[DONE]":
             break
         if line.startswith("data:"):
-            yield _event(data)
+            yield _event(data, hide)
     with anyio.move_on_after(DRAIN_S):  # only a connection read to its end can be reused
         async for _ in lines:
             pass
 
 
-async def _lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Lines that end with a newline. Text may contain other characters that Python treats as line breaks."""
-    rest = b""
-    async for data in response.aiter_bytes():
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")
-    yield rest.decode(errors="replace")
-
-
-def _event(text: str) -> Event:
+def _event(text: str, hide: Hide) -> Event:
     try:
         event = Event.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_input=False)[0]
         kind = "invalid JSON" if first["type"] == "json_invalid" else "JSON of an unexpected shape"
-        raise EngineBusy(f"the server sent {kind}: {text[:80]!r}") from None
+        raise EngineBusy(f"the server sent {kind}: {hide(text)[:80]!r}") from None
     if "choices" not in event.model_fields_set and event.error is None:
-        raise EngineBusy(f"the server sent JSON of an unexpected shape: {text[:80]!r}")
+        raise EngineBusy(f"the server sent JSON of an unexpected shape: {hide(text)[:80]!r}")
     if event.error is not None:  # an error inside the stream
-        raise EngineBusy(f"the server reported an error: {error_text(text)}")
+        raise EngineBusy(f"the server reported an error: {error_text(text, hide)}")
     return event
 
 
-def error_text(body: str) -> str:
-    """The message inside an error response, on one line."""
+def error_text(body: str, hide: Hide = unchanged) -> str:
+    """The message inside an error response, on one line. What must not be shown is replaced before it is shortened."""
     try:
         content: object = json.loads(body)
     except (ValueError, RecursionError):
@@ -112,84 +125,130 @@ def error_text(body: str) -> str:
     for key in ("error", "message", "detail"):
         if isinstance(content, dict) and key in content:
             content = cast(dict[str, object], content)[key]
-    return clean(" ".join(str(cast(object, content)).split())[:300]) or "no reason given"
+    return clean(" ".join(hide(_as_text(cast(object, content))).split())[:300]) or "no reason given"
+
+
+def _as_text(content: object) -> str:
+    try:
+        return str(content)
+    except (ValueError, RecursionError):  # a number of 5,000 digits, a list 10,000 deep
+        return "an error that cannot be printed"
 
 
 class StreamedCompletion:
-    """A completion assembled from events."""
+    """A completion assembled from events, at most `max_tokens` long whatever the server sends."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, *, max_tokens: int) -> None:
         self.meter = meter
+        self.max_tokens = max_tokens
         self.finish: str | None = None
+        self.is_over = False  # the server sent more than it was asked for
         self._text: list[str] = []
         self._ids: list[int] = []
-        self._logprobs: list[float] = []
+        self._logprobs: list[float | None] = []
         self._usage = Usage()
-        self._thought_bytes = 0  # thoughts are generated but not part of the text
+        self._events = 0  # with text but without ids
+        self._bytes = 0  # of text, thoughts included
+        self._solid = 0  # of text and thoughts without ids, spaces not counted
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event) -> bool:
+        """Take what an event brings; False if that is nothing new. Of an event beyond `max_tokens` the rest is cut."""
         self._usage = event.usage or self._usage
-        for choice in event.choices:
-            message = choice.delta or choice.message
-            text = choice.text or (message.content if message else None) or ""
-            self._text.append(text)
-            ids, logprobs = _tokens(choice)
-            self._ids += ids
-            self._logprobs += logprobs
-            thoughts = (message.reasoning_content or message.reasoning or "") if message else ""
-            self._thought_bytes += len(thoughts.encode())
-            # Without ids, an event with text counts as one token.
-            self.meter.tokens += len(ids) or (1 if text or thoughts else 0)
-            self.finish = choice.finish_reason or self.finish
+        news = [self._add_choice(choice) for choice in event.choices]
+        return any(news)
 
-    def completion(self, *, max_tokens: int, renderer: Renderer) -> Completion:
+    def _add_choice(self, choice: Choice) -> bool:
+        message = choice.delta or choice.message
+        text = choice.text or (message.content if message else None) or ""
+        thoughts = (message.reasoning_content or message.reasoning or "") if message else ""
+        ids, logprobs = _tokens(choice)
+        room = self.max_tokens - len(self._ids)
+        self._ids += ids[:room]
+        self._logprobs += logprobs[:room]
+        self.finish = choice.finish_reason or self.finish
+        if not ids:
+            self._events += 1 if text or thoughts else 0
+            self._solid += sum(len("".join(part.split()).encode(errors="replace")) for part in (text, thoughts))
+        before, self.meter.tokens = self.meter.tokens, max(self._received(len(ids) - room), self.meter.tokens)
+        self.is_over = self.meter.tokens > self.max_tokens
+        if not self.is_over:
+            self._text.append(text)
+        elif before < self.max_tokens:  # the event that went over: one piece of text, of which a part may fit
+            self._text.append(text[: TOKEN_BYTES * (self.max_tokens - before)])
+        self._bytes += len((text + thoughts).encode(errors="replace"))
+        return bool(self.meter.tokens > before or text or choice.finish_reason)
+
+    def _received(self, beyond: int) -> int:
+        """Tokens received so far, at the least; `beyond`: ids that did not fit."""
+        return len(self._ids) + max(0, beyond) + max(self._events, math.ceil(self._solid / TOKEN_BYTES))
+
+    def completion(self, *, renderer: Renderer) -> Completion:
         text = "".join(self._text)
-        num_tokens = self._num_tokens(text, max_tokens)
         if renderer.exact:
-            self._check_ids(text, num_tokens, renderer)
+            self._check_ids(text, renderer)
+            text = renderer.decode(self._ids) if self.is_over else text
         details = self._usage.prompt_tokens_details
-        cached = (details.cached_tokens if details else None) or 0
-        prompt_tokens = self._usage.prompt_tokens or 0
+        logprobs = tuple(value for value in self._logprobs if value is not None)
         return Completion(
             text=text,
             token_ids=tuple(self._ids) if renderer.exact else (),
-            logprobs=tuple(self._logprobs) if renderer.exact and len(self._logprobs) == len(self._ids) else (),
-            num_tokens=num_tokens,
-            finish="length" if self.finish == "length" else "stop",
-            prompt_tokens=prompt_tokens if prompt_tokens > 0 else None,
-            cached_tokens=max(0, cached),
+            logprobs=logprobs if renderer.exact and len(logprobs) == len(self._ids) else (),
+            num_tokens=self._num_tokens(),
+            finish="length" if self.is_over or self.finish == "length" else "stop",
+            prompt_tokens=self._usage.prompt_tokens or None,
+            cached_tokens=(details.cached_tokens if details else None) or 0,
         )
 
-    def _check_ids(self, text: str, num_tokens: int, renderer: Renderer) -> None:
-        """Raise unless all ids are present; the server may withhold one end-of-turn token."""
+    def partial(self, *, renderer: Renderer) -> Completion:
+        """What has been received so far, of a call that is cancelled. Ids that are not the tokenizer's are dropped."""
+        ids = self._ids if renderer.exact and renderer.knows(self._ids) else []
+        logprobs = tuple(value for value in self._logprobs[: len(ids)] if value is not None)
+        return Completion(
+            text=renderer.decode(ids) if renderer.exact else "".join(self._text),
+            token_ids=tuple(ids),
+            logprobs=logprobs if len(logprobs) == len(ids) else (),
+            num_tokens=min(self.meter.tokens, self.max_tokens),
+            finish="length",
+        )
+
+    def _check_ids(self, text: str, renderer: Renderer) -> None:
+        """Raise unless the ids are those of the whole text."""
+        if not renderer.knows(self._ids):
+            raise EngineError(
+                "the server returned token ids outside the tokenizer's vocabulary: is it another model's?"
+            )
         if text and not self._ids:
             raise EngineError(
                 "the server takes token ids but returns none: run without a tokenizer, or use a server that has "
                 "return_token_ids (vLLM) or ids in its log-probs (llama.cpp)"
             )
-        if len(self._ids) != num_tokens and (
-            num_tokens - len(self._ids) > 1 or not renderer.decode(self._ids).startswith(text)
+        reported = self._usage.completion_tokens
+        if (
+            not self.is_over
+            and reported not in (None, len(self._ids))
+            and not renderer.decode(self._ids).startswith(text)
         ):
             raise EngineError(
-                f"the server returned {len(self._ids)} ids for {num_tokens} tokens (llama.cpp does so for characters "
+                f"the server returned {len(self._ids)} ids for {reported} tokens (llama.cpp does so for characters "
                 "made of several tokens): run without a tokenizer, or use another server"
             )
 
-    def _num_tokens(self, text: str, max_tokens: int) -> int:
-        """The number the server reports, else the number of ids, else an upper bound."""
-        reported = self._usage.completion_tokens
+    def _num_tokens(self) -> int:
+        """What the server reports, as far as that can be true; without a report the ids, or an upper bound."""
+        if self.is_over:
+            return self.max_tokens
+        reported, counted = self._usage.completion_tokens, self._received(0)
+        if self._ids:  # one end-of-turn token may be withheld
+            return min(max(reported or 0, counted), counted + 1, self.max_tokens)
         if reported is not None:
-            return max(reported, len(self._ids), 1 if text else 0)
-        if self._ids:
-            return len(self._ids)
-        most = len(text.encode()) + self._thought_bytes
-        return max_tokens if self.finish == "length" else min(max_tokens, most)
+            return min(max(reported, counted), self.max_tokens)
+        return self.max_tokens if self.finish == "length" else min(self.max_tokens, self._bytes)
 
 
-def _tokens(choice: Choice) -> tuple[list[int], list[float]]:
+def _tokens(choice: Choice) -> tuple[list[int], list[float | None]]:
     """Ids and log-probs of one event, in the format of llama.cpp or vLLM."""
     logprobs = choice.logprobs or Logprobs()
     if logprobs.content is not None:
         ids = [entry.id for entry in logprobs.content if entry.id is not None]
         return ids, [entry.logprob for entry in logprobs.content]
-    return choice.token_ids or [], [value or 0.0 for value in logprobs.token_logprobs or []]
+    return choice.token_ids or [], list(logprobs.token_logprobs or [])

@@ -11,6 +11,7 @@ from typing import Any
 from ramet.errors import ConfigError
 from ramet.interfaces import HasSizes, Taskset
 from ramet.tasks.registry import check_split, load_taskset, parse_spec, taskset_class
+from ramet.tasks.sources import source_of
 from ramet.types import Task
 
 MAX_BUCKETS = 8
@@ -18,14 +19,17 @@ MAX_BUCKETS = 8
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a model was trained on: a taskset (None: any) and the range of its sizes."""
+    """What a model was trained on: a taskset (None: any), the range of its sizes, and the data set (None: any)."""
 
     taskset: str | None
     least: float
     most: float
+    source: str | None = None
 
-    def covers(self, taskset: str, size: float | None) -> bool:
+    def covers(self, taskset: str, size: float | None, source: str | None = None) -> bool:
         if self.taskset is not None and taskset != self.taskset:
+            return False
+        if self.source is not None and source != self.source:
             return False
         return size is None or self.least <= size <= self.most
 
@@ -74,13 +78,13 @@ def select_items(
     """The first tasks of every split, or all it has. A bucket is a split, or a size if there is only one split."""
     items: list[Item] = []
     for spec, taskset, split in tasksets:
-        available = taskset.size(split)
+        available, source = taskset.size(split), source_of(taskset, split)
         if available == 0:
             raise ConfigError(f"{spec} has no tasks")
         for index in range(num_tasks if available is None else min(available, num_tasks)):
             task = taskset.task(split, index)
             size = taskset.size_of(task) if isinstance(taskset, HasSizes) else None
-            beyond = bool(trained) and not any(known.covers(taskset.name, size) for known in trained)
+            beyond = bool(trained) and not any(known.covers(taskset.name, size, source) for known in trained)
             items.append(Item(taskset=taskset, split=spec, task=task, size=size, bucket=spec, beyond=beyond))
     _check_unique_ids(items)
     if len(tasksets) > 1 or any(item.size is None for item in items):

@@ -11,16 +11,15 @@ tree file that was written before the process ended, but whose records were not,
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.errors import ConfigError, StoreError
+from ramet.errors import StoreError
 from ramet.evaluate.record import Record
 from ramet.store import RunDir
-from ramet.store.atomic import atomic_file
+from ramet.store.seal import read_table, reason, write_table
 from ramet.types import Tree, clean
 
 if TYPE_CHECKING:
@@ -64,20 +63,6 @@ class Journal:
         self._flushed = time.monotonic()
 
 
-@contextmanager
-def exclusive_lock(run: RunDir) -> Generator[None]:
-    """Keep other processes from resuming this run. The system releases the lock however the process ends."""
-    with (run.path / ".lock").open("w") as file:
-        with suppress(ImportError):  # not every system has such locks
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(f"another process is writing to {run.path}") from None
-        yield
-
-
 def read_records(run: RunDir | Path | str) -> list[Record]:
     """All records in the run directory of an evaluation; none if nothing is finished yet."""
     file = (run.path if isinstance(run, RunDir) else Path(run)) / FILE
@@ -87,29 +72,21 @@ def read_records(run: RunDir | Path | str) -> list[Record]:
 def write_records(file: Path, records: Sequence[Record], *, chunks: int = 0) -> None:
     """Write records to a Parquet file, one row each, all or nothing."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     rows = [asdict(record) | {"answer": None if record.answer is None else clean(record.answer)} for record in records]
     table = pa.Table.from_pylist(rows, schema=_schema().with_metadata({CHUNKS: str(chunks).encode()}))
-    try:
-        with atomic_file(file) as sink:
-            pq.write_table(table, sink, compression="zstd")
-    except OSError as error:
-        raise StoreError(f"cannot write {file}: {error.strerror or error}") from None
+    write_table(file, table)
 
 
 def _read(file: Path) -> tuple[list[Record], int]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(file)
-        rows = table.select([knob.name for knob in fields(Record)]).to_pylist()
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise StoreError(f"cannot read {file}: {' '.join(str(error).split())}") from None
+    table = read_table(file)
     metadata = table.schema.metadata or {}
-    records = [Record(**(row | {"trees": tuple(row["trees"])})) for row in rows]
-    return records, int(metadata.get(CHUNKS, b"0"))
+    try:
+        rows = table.select([field.name for field in fields(Record)]).to_pylist()
+        records = [Record(**(row | {"trees": tuple(row["trees"])})) for row in rows]
+        return records, int(metadata.get(CHUNKS, b"0"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"cannot read {file}: {reason(error)}") from None
 
 
 def _schema() -> pa.Schema:

@@ -18,8 +18,10 @@ from ramet.interfaces import Comparing, NodeObserver, Taskset
 from ramet.tasks.check import NUMBER
 from ramet.types import Stop, Task, Tree
 
-ACCEPTED = "single, vote@K, best@K, clones, clones/DEPTH"
+ACCEPTED = "single, vote@K, best@K, split@K, chain, chain@K, clones, clones/DEPTH"
 PATTERN = re.compile(r"(single|clones)|(vote|best)@([1-9]\d{0,3})|clones/(\d{1,3})")
+CONTROL = re.compile(r"(split)@([2-9]|[1-9]\d{1,2})|(chain)(?:@([2-9]|[1-9]\d{1,2}))?")
+CHAIN_PARTS = 4  # of `chain` without a number
 BASELINE = "single"  # others are compared with it
 
 
@@ -32,8 +34,9 @@ class Method:
     """
 
     name: str
-    kind: Literal["single", "vote", "best", "clones"]
+    kind: Literal["single", "vote", "best", "split", "chain", "clones"]
     trees: int = 1  # grown for each item
+    parts: int = 0  # into which a fixed rule cuts the task, at most; 0: the model decides
     depth: int | None = None  # most levels below a root; None: as many as the budget allows
 
 
@@ -44,6 +47,11 @@ def is_oracle(method: str) -> bool:
 
 def parse_method(name: str) -> Method:
     """The method of that name."""
+    control = CONTROL.fullmatch(name)
+    if control is not None:
+        split, parts, _, links = control.groups()
+        kind = "split" if split else "chain"
+        return Method(name=name, kind=kind, parts=int(parts or links or CHAIN_PARTS), depth=1)
     match = PATTERN.fullmatch(name)
     if match is None:
         raise ConfigError(f"unknown method {name!r}: accepted are {ACCEPTED}")
@@ -73,6 +81,8 @@ def tree_budget(
     """
     budget = replace(declared, **limits)
     tokens = budget.tokens if tokens is None else tokens
+    if method.parts and tokens <= method.parts:
+        raise ConfigError(f"{method.name} runs {method.parts + 1} nodes: a budget of {tokens} tokens is too small")
     if tokens < method.trees:
         raise ConfigError(f"{method.name} grows {method.trees} trees: a budget of {tokens} tokens is too small")
     return replace(

@@ -21,6 +21,7 @@ from ramet.models.packages import check_packages
 from ramet.store import RunDir
 from ramet.store.checkpoints import STATE, latest
 from ramet.tasks.registry import load_taskset, parse_spec
+from ramet.tasks.sources import source_of
 
 TRAINING_KINDS = ("train", "warmstart")
 BLOCK = 1 << 22  # bytes read at a time
@@ -84,7 +85,8 @@ def _trained_tasks(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]
 
 def _shared_settings(config: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
     """Dialect, prompt and limits of the training. Tokens are left out: an evaluation varies them."""
-    shared = {name: config[name] for name in ("dialect", "show_budget", "allow_same_goal") if name in config}
+    names = ("dialect", "show_budget", "allow_same_goal", "allow_impossible", "instructions", "delegate_instructions")
+    shared = {name: config[name] for name in names if name in config}
     limits = {name: value for name, value in config.get("budget", {}).items() if name != "tokens"}
     fixed = {name: value for name, value in limits.items() if not isinstance(value, list)}
     trained, options = parse_spec(str(config.get("task", "")))[0], config.get("taskset", {})
@@ -103,11 +105,12 @@ def _read_config(run: Path) -> dict[str, Any] | None:
 
 def _trained_range(task: str, options: dict[str, Any]) -> Trained:
     name, split = parse_spec(task)
-    sizes = None
+    sizes = source = None
     with suppress(ConfigError):  # its files may be on another machine: then its sizes are not known
         taskset = load_taskset(name, **options)
+        source = source_of(taskset, split)
         sizes = taskset.sizes(split) if isinstance(taskset, HasSizes) else None
-    return Trained(name, *(sizes or (float("-inf"), float("inf"))))
+    return Trained(name, *(sizes or (float("-inf"), float("inf"))), source)
 
 
 def engine_facts(engine: EngineConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ramet.types import is_right
 class Record:
     """The score and the cost of one item, over all trees of the method and all their nodes."""
 
-    method: str  # single, vote@8, best@8, clones, clones/1
+    method: str  # single, vote@8, best@8, split@4, chain, clones, clones/1
     budget: int | None  # generated tokens allowed; None: what the task declares
     task: str  # task id: methods are compared item by item
     bucket: str  # a split, or a range of sizes

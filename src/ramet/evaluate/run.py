@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import anyio
 
 from ramet.agent.options import TreeOptions
 from ramet.errors import ConfigError, RametError
+from ramet.evaluate.controls import play_control
 from ramet.evaluate.costs import add_costs, tree_costs
 from ramet.evaluate.items import Item, Trained, load_tasksets, select_items
 from ramet.evaluate.journal import Journal
@@ -17,7 +19,8 @@ from ramet.evaluate.record import Record
 from ramet.evaluate.settings import EvaluateConfig, parse_limits, parse_range
 from ramet.interfaces import Engine, HasSizes, NodeJudge, Taskset, Windowed
 from ramet.tasks.dice import seed_of
-from ramet.tasks.play import play
+from ramet.tasks.play import ask_grader, play
+from ramet.tasks.split import can_split, splittable
 from ramet.types import Tree
 
 Key = tuple[str, int | None, str]  # method, budget, task
@@ -67,12 +70,24 @@ def plan_jobs(
                 raise ConfigError(f"{spec} has no sizes, so --trained does not apply to it")
         trained = [given]
     items = select_items(tasksets, num_tasks=config.num_tasks, trained=trained)
+    methods = parse_methods(config.methods)
+    _check_splits(methods, items)
     return [
         Job(method=method, budget=budget, item=item, trees=[None] * method.trees)
-        for method in parse_methods(config.methods)
+        for method in methods
         for budget in config.budgets or (None,)
         for item in items
     ]
+
+
+def _check_splits(methods: Sequence[Method], items: Sequence[Item]) -> None:
+    """Refuse controls on splits of which no task can be cut."""
+    control = next((method.name for method in methods if method.parts), None)
+    known = {item.split for item in items if can_split(item.taskset, item.task)}
+    refused = next((item.split for item in items if item.split not in known), None)
+    if control is not None and refused is not None:
+        rules = ", ".join(splittable())
+        raise ConfigError(f"{control} cannot cut the tasks of {refused}: it can cut {rules}, and tasks with texts")
 
 
 def missing_jobs(jobs: Sequence[Job], journal: Journal) -> list[Job]:
@@ -104,6 +119,9 @@ class Pool:
             temperature=config.temperature,
             show_budget=config.show_budget,
             allow_same_goal=config.allow_same_goal,
+            allow_impossible=config.allow_impossible,
+            instructions=config.instructions,
+            delegate_instructions=config.delegate_instructions,
             judge=judge,
         )
         self.limits = parse_limits(config.budget)
@@ -136,7 +154,8 @@ class Pool:
             job.trees[place] = await self._run_tree(job, place)
             grown = [tree for tree in job.trees if tree is not None]
             if len(grown) == job.method.trees:
-                self._finish(job, grown)
+                record = await ask_grader(job.item.taskset, partial(make_record, job, grown))
+                self._finish(job, record, grown)
         except RametError as error:  # raised once after the task group, not inside an exception group
             self._failed.append(_with_task(error, job))
             self._scope.cancel()
@@ -151,12 +170,18 @@ class Pool:
             budget=tree_budget(method, declared, tokens=job.budget, limits=self.limits, window=self.window),
             seed=seed_of(self.config.seed, method.name, job.budget, item.task.id, place),
         )
-        tree = await play(item.taskset, item.task, options)
+        tree = await self._play(item, method, options)
         tree.id = f"{method.name}.{job.budget or 'own'}.{item.task.id}.{place}"
         return tree
 
-    def _finish(self, job: Job, trees: Sequence[Tree]) -> None:
-        self.journal.add(make_record(job, trees), trees)
+    async def _play(self, item: Item, method: Method, options: TreeOptions) -> Tree:
+        if not method.parts:
+            return await play(item.taskset, item.task, options)
+        chained = method.kind == "chain"
+        return await play_control(item.taskset, item.task, options, parts=method.parts, chained=chained)
+
+    def _finish(self, job: Job, record: Record, trees: Sequence[Tree]) -> None:
+        self.journal.add(record, trees)
         job.trees = []
         self._missing[job.method.name, job.budget] -= 1
         self._report()

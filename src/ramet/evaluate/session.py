@@ -26,7 +26,7 @@ from ramet.config import build, load, settings_of, to_toml
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, closing, open_engines
 from ramet.errors import ConfigError, EngineError
-from ramet.evaluate.journal import Journal, exclusive_lock
+from ramet.evaluate.journal import Journal
 from ramet.evaluate.model import Model, engine_facts, find_model, hardware, weights_stamp
 from ramet.evaluate.record import Record
 from ramet.evaluate.run import Job, OnProgress, Pool, ignore, missing_jobs, plan_jobs
@@ -35,7 +35,8 @@ from ramet.evaluate.tables import Section, make_sections, section_facts
 from ramet.evaluate.text import as_text
 from ramet.interfaces import Engine, NodeJudge, Taskset
 from ramet.store import RunDir, slug
-from ramet.tasks.judge import Judge
+from ramet.store.lock import exclusive_lock
+from ramet.tasks.judge import open_judge
 
 OnStart = Callable[[RunDir], None]
 
@@ -250,7 +251,7 @@ async def resume(
         await engine.check()
     run = eval_run.find() or eval_run.create()
     on_start(run)
-    with exclusive_lock(run):
+    with exclusive_lock(run.path):
         pool = Pool(eval_run.config, jobs, engine=engine, journal=Journal(run), judge=judge, on_progress=on_progress)
         try:
             await pool.run()
@@ -264,7 +265,9 @@ async def _resume_and_close(
     eval_run: EvalRun, jobs: Sequence[Job], engine: OpenedEngine, judge: OpenedEngine | None, **callbacks: Any
 ) -> RunDir:
     async with closing(engine, judge):
-        judging = None if judge is None else Judge(judge)
+        if isinstance(judge, HttpEngine) and judge is not engine:
+            await judge.check()
+        judging = None if judge is None else open_judge(judge, eval_run.config.judge, run=eval_run.path)
         return await resume(eval_run, jobs, engine=engine, judge=judging, **callbacks)
 
 

@@ -29,6 +29,9 @@ class EvaluateConfig:
     seed: int = 0
     show_budget: bool = False  # whether messages say what the node may still spend
     allow_same_goal: bool = False  # whether a clone may get the goal of its parent or of another ancestor
+    allow_impossible: bool = True  # whether a clone may get a goal that the taskset knows to be impossible
+    instructions: str = ""  # added to the system prompt of every node
+    delegate_instructions: str = ""  # added to the system prompt of nodes that may delegate
     trained: str = ""  # LEAST:MOST sizes the model was trained on; empty: as its run directory says
     concurrency: int = 64  # trees in parallel
     budget: dict[str, Any] = field(default_factory=dict[str, Any])  # limits that override the task's own

@@ -7,10 +7,11 @@ Nothing here uses the network.
 
 from __future__ import annotations
 
+import json
 import os
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 SMOLLM2, NANO = "smollm2", "nano"
 BUILTIN_MODELS = (SMOLLM2, NANO)  # these names win over folders of the same name; ./nano is a folder
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+IMPLEMENTATIONS = ("attn_implementation", "attn_implementation_internal", "experts_implementation")
+ATTENTION_KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+SIZES = (
+    *("hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("intermediate_size", "max_position_embeddings", "head_dim"),
+)
+MAX_SIZE = 10**8
 DTYPES = ("bfloat16", "float16", "float32")
 
 
@@ -103,7 +111,11 @@ def _load(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    load_errors = (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError, RuntimeError)
+    load_errors = (
+        *(OSError, ValueError, TypeError, LookupError, AttributeError, ImportError, RuntimeError),
+        *(ArithmeticError, AssertionError, MemoryError),
+    )
+    check_config(folder)
     try:
         with _silence():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -123,6 +135,41 @@ def _load(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             example = min(name if isinstance(name, str) else name[0] for name in names)
             raise ConfigError(f"the weights in {folder} do not match its config.json: {example} is {fault}")
     return model
+
+
+def check_config(folder: Path) -> None:
+    """Refuse a config.json that would fetch code from a hub, or is far too large for the weights beside it."""
+    file = folder / "config.json"
+    try:
+        config: object = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"cannot read {file}: {_one_line(error)}") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"cannot read {file}: it is not a JSON object")
+    for key, value in _settings(cast(dict[str, Any], config)):
+        if key.strip("_") in IMPLEMENTATIONS and value is not None and value not in ATTENTION_KERNELS:
+            raise ConfigError(f"{file}: {key} is {value!r}, which is not part of transformers; remove it")
+        if isinstance(value, int) and key in SIZES and not 0 < value < MAX_SIZE:
+            raise ConfigError(f"{file}: {key} is a number from 1 to {MAX_SIZE:,}; got {str(value)[:40]}")
+    _check_memory(file, cast(dict[str, Any], config))
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every setting, those of inner tables too."""
+    for key, value in config.items():
+        yield key, value
+        if isinstance(value, dict):
+            yield from _settings(cast(dict[str, Any], value))
+
+
+def _check_memory(file: Path, config: Mapping[str, Any]) -> None:
+    """A model has at least its embeddings and one matrix per layer; their file has at least half a byte for each."""
+    stored = sum(weights.stat().st_size for weights in file.parent.glob("*.safetensors"))
+    numbers = {key: value for key in SIZES if isinstance(value := config.get(key, 0), int)}
+    hidden = numbers.get("hidden_size", 0)
+    least = hidden * numbers.get("vocab_size", 0) + hidden * hidden * numbers.get("num_hidden_layers", 0)
+    if least > 2 * stored:
+        raise ConfigError(f"{file} describes a model of at least {least:,} weights; the files hold {stored:,} bytes")
 
 
 def _one_line(error: BaseException) -> str:

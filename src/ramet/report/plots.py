@@ -215,7 +215,7 @@ def _by_size(section: Section, trait: Trait, *, name: str) -> Picture | None:
     figure, axes = canvas(height=2.9)
     drawn: list[str] = []
     for series, look in series_looks(section).items():
-        if series[1].startswith(("single", "vote@", "best@")):
+        if series[1].startswith(("single", "vote@", "best@", "split@", "chain")):
             continue
         points = mean_by_size(_series_cells(section, series)[-1].records, trait.of)
         if points:

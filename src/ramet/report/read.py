@@ -18,7 +18,8 @@ from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.journal import read_records
 from ramet.evaluate.record import Record
 from ramet.store import RunDir
-from ramet.store.parquet import SCHEMA, tree_from_rows
+from ramet.store.seal import read_table
+from ramet.store.tree_files import check_file, read_file
 from ramet.types import Tree
 
 PARTS = ("meta.json", "config.toml", "metrics.jsonl", "records.parquet", "trees")
@@ -105,32 +106,20 @@ def read_warm_start(run: Run) -> Run | None:
 
 def read_trees(run: Run, ids: Iterable[str]) -> dict[str, Tree]:
     """The trees with these ids, as far as they are stored. Other trees are not loaded."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     wanted = sorted(set(ids) & run.tree_ids)
     trees: dict[str, Tree] = {}
     if not wanted:
         return trees
     for file in run.files:
-        rows: dict[str, list[dict[str, Any]]] = {}
-        try:
-            table = pq.read_table(file, filters=[("tree", "in", wanted)])
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"cannot read {file}: {_reason(error)}") from None
-        for row in table.to_pylist():
-            rows.setdefault(row["tree"], []).append(row)
-        trees |= {name: tree_from_rows(tree_rows) for name, tree_rows in rows.items()}
+        trees |= {tree.id: tree for tree in read_file(file, wanted)}
     return trees
 
 
 def newest_trees(run: Run, most: int) -> list[str]:
     """Ids of the trees that were written last, in order."""
-    import pyarrow.parquet as pq
-
     ids: list[str] = []
     for file in reversed(run.files):
-        column = pq.read_table(file, columns=["tree"]).column("tree").to_pylist()
+        column = read_table(file, columns=["tree"]).column("tree").to_pylist()
         ids = [*dict.fromkeys(cast(list[str], column)), *ids]
         if len(ids) >= most:
             break
@@ -188,20 +177,14 @@ def _records(path: Path, notes: list[str]) -> list[Record]:
 
 def _tree_files(path: Path, notes: list[str]) -> tuple[list[Path], set[str]]:
     """The tree files that can be read, and the ids in them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     files: list[Path] = []
     ids: set[str] = set()
     for file in RunDir(path).files():
         try:
-            table = pq.read_table(file, columns=["tree"])
-        except (OSError, pa.ArrowException, KeyError) as error:
-            notes.append(f"trees/{file.name} cannot be read: {_reason(error)}")
-            continue
-        schema = (pq.read_schema(file).metadata or {}).get(b"ramet.schema", b"?").decode()
-        if schema != str(SCHEMA):
-            notes.append(f"trees/{file.name} has schema {schema}; this version of ramet reads schema {SCHEMA}")
+            check_file(file)
+            table = read_table(file, columns=["tree"])
+        except StoreError as error:
+            notes.append(f"trees/{file.name} cannot be read: {_reason(error).partition(': ')[2] or error}")
             continue
         files.append(file)
         ids.update(cast(list[str], table.column("tree").to_pylist()))

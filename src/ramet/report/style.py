@@ -49,7 +49,7 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 1, 1, 1, 1, 1)),
     (0, (8, 3)),
 )
-FAMILIES = ("clones", "single", "vote", "best")  # always have the same look
+FAMILIES = ("clones", "single", "vote", "best", "split", "chain")  # always have the same look
 WIDTH, HEIGHT = 4.7, 3.3  # inches of a plot: two fit side by side on a desktop, one on a phone
 
 

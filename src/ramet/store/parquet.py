@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from ramet.budget import Budget
 from ramet.config import build
-from ramet.types import Node, Piece, Refusal, State, Stop, Task, Tree, Turn, Usage, Verdict, clean
+from ramet.types import Judgement, Node, Piece, Refusal, State, Stop, Task, Tree, Turn, Usage, Verdict, clean
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA = 2
+SCHEMA = 3
 USAGE = tuple(Usage.__dataclass_fields__)
 
 
@@ -64,6 +64,7 @@ def arrow_schema() -> pa.Schema:
         ("score", pa.float64()),
         ("verdict", pa.string()),
         ("verdict_reason", pa.string()),
+        ("judgement", pa.string()),
         *[(name, pa.int64()) for name in USAGE],
         ("started_s", pa.float64()),
         ("ended_s", pa.float64()),
@@ -118,6 +119,7 @@ def _row(node: Node) -> dict[str, Any]:
         "score": node.verdict and node.verdict.score,
         "verdict": node.verdict and node.verdict.how,
         "verdict_reason": node.verdict and _text(node.verdict.reason),
+        "judgement": _judgement(node.verdict),
         **{name: getattr(node.usage, name) for name in USAGE},
         "started_s": node.started_s,
         "ended_s": node.ended_s,
@@ -138,6 +140,23 @@ def _row(node: Node) -> dict[str, Any]:
         "mask": node.mask,
         "logprobs": [value for piece in node.pieces for value in (piece.logprobs or (None,) * len(piece.token_ids))],
     }
+
+
+def _judgement(verdict: Verdict | None) -> str | None:
+    """Where a judge's verdict comes from, as JSON."""
+    return None if verdict is None or verdict.judgement is None else _text(_json(asdict(verdict.judgement)))
+
+
+def _verdict(row: dict[str, Any]) -> Verdict | None:
+    if row["score"] is None:
+        return None
+    judgement = row.get("judgement")  # files of earlier versions have no such column
+    return Verdict(
+        score=row["score"],
+        how=row["verdict"],
+        reason=row["verdict_reason"],
+        judgement=None if judgement is None else Judgement(**json.loads(judgement)),
+    )
 
 
 def _turn_row(turn: Turn) -> dict[str, Any]:
@@ -176,7 +195,6 @@ def tree_from_rows(rows: list[dict[str, Any]]) -> Tree:
 
 
 def _node(row: dict[str, Any]) -> Node:
-    score = row["score"]
     return Node(
         index=row["node"],
         parent=row["parent"],
@@ -192,7 +210,7 @@ def _node(row: dict[str, Any]) -> Node:
         pieces=list(_pieces(row)),
         turns=[_turn(turn) for turn in row["turns"]],
         usage=Usage(**{name: row[name] for name in USAGE}),
-        verdict=None if score is None else Verdict(score=score, how=row["verdict"], reason=row["verdict_reason"]),
+        verdict=_verdict(row),
         started_s=row["started_s"],
         ended_s=row["ended_s"],
     )

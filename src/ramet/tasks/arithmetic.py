@@ -13,8 +13,9 @@ from functools import lru_cache
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import Ask, Move, TaskWorld, View, World
+from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
 from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.erring import Check, Habits, Wrong
 from ramet.tasks.expression import (
     Product,
     Sum,
@@ -26,13 +27,17 @@ from ramet.tasks.expression import (
     steps,
     unwrap,
 )
+from ramet.tasks.expression_cuts import split_expression
+from ramet.tasks.manner import make_manner
 from ramet.tasks.registry import check_index, parse_range
+from ramet.tasks.split import Split
 from ramet.types import Node, Task, Verdict
 
 INTEGER = re.compile(r"-?\d+")
 WORKING = ("steps", "rewrites")
 SYMBOLS, WEIGHTS = "+-*", (4.0, 3.0, 6.0)
 MOST_PAIRS, NEAR_PAIR, WIDE_PAIR = 2, 0.55, 0.22
+SMALL = 2  # most operators that a node of the uniform style computes itself
 
 
 class Arithmetic:
@@ -60,6 +65,9 @@ class Arithmetic:
         value_digits: int = 16,
         working: str = "steps",
         seed: int = 0,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
     ) -> None:
         if not symbols or any(symbol not in SYMBOLS for symbol in symbols):
             raise ConfigError(f"symbols must be one or more of {SYMBOLS}; got {symbols!r}")
@@ -73,6 +81,7 @@ class Arithmetic:
         self.value_digits = value_digits
         self.working = working
         self.seed = seed
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
     def size(self, split: str) -> int | None:
         return None
@@ -121,11 +130,26 @@ class Arithmetic:
         """The number of operators."""
         return count_operators(_expression(task))
 
+    def goal_size(self, task: Task, goal: str) -> float | None:
+        """The number of operators in the expression of a goal."""
+        del task
+        expression = find_expression(goal)
+        return None if expression is None else count_operators(expression)
+
     def sizes(self, split: str) -> tuple[float, float] | None:
         return _sizes(self.operators, split)
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Calculator:
-        return Calculator(delegate=delegate, dice_seed=(task.id, seed), working=self.working)
+    def split(self, task: Task, parts: int) -> Split:
+        """For the controls of an evaluation: balanced cuts at the top-level operators."""
+        return split_expression(_expression(task), parts)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        place, uniform = (task.id, seed), self.manner.is_uniform(task.id, seed)
+        oracle, solo = (
+            Calculator(delegate=choice, dice_seed=place, working=self.working, uniform=uniform)
+            for choice in (delegate, False)
+        )
+        return self.manner.show(oracle, solo=solo, habits=HABITS, seed=place)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         value = _expression(task).value()
@@ -219,12 +243,18 @@ def _free(spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
 
 
 class Calculator:
-    """Computes an expression step by step, or cuts it at random places and delegates the parts."""
+    """Computes an expression step by step, or cuts it at random places and delegates the parts.
 
-    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...], working: str = "steps") -> None:
+    In the uniform style every node with more than two operators cuts its expression in the middle.
+    """
+
+    def __init__(
+        self, *, delegate: bool, dice_seed: tuple[object, ...], working: str = "steps", uniform: bool = False
+    ) -> None:
         self.delegate = delegate
         self.dice_seed = dice_seed
         self.working = working
+        self.uniform = uniform
 
     def move(self, view: View) -> Move:
         expression = find_expression(view.goal)
@@ -236,6 +266,8 @@ class Calculator:
         parts, put_together = cut
         if view.turn == 0:
             return Move(asks=tuple(Ask(goal=f"Compute {part}") for part in parts))
+        if not all(INTEGER.fullmatch(answer) for answer in view.history[0]) or len(view.history[0]) < len(parts):
+            return self._work_out(expression)  # a clone was refused, or did not get to its answer
         return self._work_out(parse_filled(put_together, view.history[0]))
 
     def _work_out(self, expression: Sum) -> Move:
@@ -244,7 +276,9 @@ class Calculator:
         return Move(thought="\n".join(lines), answer=str(expression.value()))
 
     def _splits(self, expression: Sum, view: View) -> bool:
-        """Whether this node delegates: a root always, a clone at random."""
+        """Whether this node delegates: a root always, a clone at random; in the uniform style by its size."""
+        if self.uniform:
+            return self.delegate and count_operators(expression) > SMALL
         if not self.delegate or view.depth >= 3 or count_operators(expression) < 2:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.3)
@@ -254,16 +288,18 @@ class Calculator:
         dice = Dice("cut", *self.dice_seed, view.goal)
         terms = unwrap(expression).terms
         if len(terms) == 1:
-            return _cut_product(terms[0][1], terms[0][0], dice)
+            return _cut_product(terms[0][1], terms[0][0], None if self.uniform else dice)
+        if self.uniform:
+            return _cut_sum(terms, [len(terms) // 2])
         for _ in range(8):  # a cut into plain numbers leaves nothing to delegate
-            cut = _cut_sum(terms, dice)
+            edges = sorted(dice.sample(range(1, len(terms)), dice.between(1, min(3, len(terms) - 1))))
+            cut = _cut_sum(terms, edges)
             if cut[0]:
                 return cut
         return None
 
 
-def _cut_sum(terms: Sequence[tuple[int, Product]], dice: Dice) -> tuple[list[str], str]:
-    edges = sorted(dice.sample(range(1, len(terms)), dice.between(1, min(3, len(terms) - 1))))
+def _cut_sum(terms: Sequence[tuple[int, Product]], edges: Sequence[int]) -> tuple[list[str], str]:
     chunks = [terms[a:b] for a, b in zip([0, *edges], [*edges, len(terms)], strict=True)]
     parts: list[str] = []
     shape = ""
@@ -281,11 +317,12 @@ def _cut_sum(terms: Sequence[tuple[int, Product]], dice: Dice) -> tuple[list[str
     return parts, shape
 
 
-def _cut_product(term: Product, sign: int, dice: Dice) -> tuple[list[str], str] | None:
+def _cut_product(term: Product, sign: int, dice: Dice | None) -> tuple[list[str], str] | None:
+    """Cut a product at a random place, or without dice in the middle."""
     factors = term.factors
     if len(factors) == 1:
         return None
-    edge = dice.between(1, len(factors) - 1)
+    edge = len(factors) // 2 if dice is None else dice.between(1, len(factors) - 1)
     sides = [Product(factors[:edge]), Product(factors[edge:])]
     parts = [str(side) for side in sides if count_operators(Sum(((1, side),)))]
     shape = "*".join("?" if count_operators(Sum(((1, side),))) else str(side) for side in sides)
@@ -302,3 +339,51 @@ def parse_filled(shape: str, answers: Sequence[str]) -> Sum:
         number = INTEGER.findall(answer)[-1]
         shape = shape.replace("?", f"({number})" if number.startswith("-") else number, 1)
     return parse(shape)
+
+
+# Its mistakes.
+
+
+def _miscopy(ask: Ask, dice: Dice) -> Wrong:
+    """A goal with one wrong digit."""
+    text = ask.goal.removeprefix("Compute ")
+    places = [i for i, letter in enumerate(text) if letter.isdigit()]
+    place = dice.pick(places)
+    digit = (int(text[place]) + dice.between(1, 8)) % 9 + 1  # never 0, which could start a number
+    digit = digit if str(digit) != text[place] else digit % 9 + 1
+    wrong = text[:place] + str(digit) + text[place + 1 :]
+    return Wrong(ask=Ask(goal=f"Compute {wrong}"), line=f"I asked for {wrong}, but my part is {text}")
+
+
+def _wrong_value(view: View, answer: str, dice: Dice) -> str:
+    """A number whose last digit is wrong."""
+    del view
+    return str(int(answer) + dice.pick((-2, -1, 1, 2)))
+
+
+def check_last_digit(ask: Ask, told: str) -> Check:
+    """Compare a value with that of the last digits of all operands.
+
+    Example:
+        check_last_digit(Ask(goal="Compute 12*3+4"), "44").line  # "2*3+4=10, so 12*3+4 is not 44"
+    """
+    part = ask.goal.removeprefix("Compute ")
+    digits = re.sub(r"\d*(\d)", r"\1", part)
+    value, numbers = parse(digits).value(), INTEGER.findall(told)
+    if not numbers:
+        return Check(ok=False, line=f"{part}: no number")
+    ok = (int(numbers[-1]) - value) % 10 == 0
+    return Check(ok=ok, line=f"{digits}={value}, so {part} {'can be' if ok else 'is not'} {numbers[-1]}")
+
+
+def _no_expression(view: View) -> str | None:
+    return "the goal has no expression" if find_expression(view.goal) is None else None
+
+
+HABITS = Habits(
+    verb="compute it",
+    spoil=_miscopy,
+    misanswer=_wrong_value,
+    check=check_last_digit,
+    impossible=_no_expression,
+)

@@ -17,9 +17,12 @@ from itertools import combinations, groupby, product
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import Ask, Move, TaskWorld, View, World
+from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
 from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.erring import Check, Habits, Wrong
+from ramet.tasks.manner import make_manner
 from ramet.tasks.registry import check_index, parse_range
+from ramet.tasks.split import Split
 from ramet.types import Node, Task, Verdict
 
 PATTERN = re.compile(r"(?<![01?\w])[01?]+(?![01?\w])")
@@ -28,6 +31,7 @@ MORE = {"long": 1, "longer": 2}  # unknown places more than in training
 MOST = 1000  # most patterns in such a split
 DIGIT = re.compile(r"-?\d+")
 DEEPER = 0.3  # how often a clone of the oracle delegates
+SMALL = 2  # most unknown places of a pattern that a node of the uniform style goes through itself
 ASKED, LAST = "Add longest runs of ", " (last digit)"
 
 
@@ -43,10 +47,20 @@ class Codes:
         "longer": "out of distribution: every pattern with four times as many codes as the longest in training",
     }
 
-    def __init__(self, *, places: int = 8, unknown: Sequence[int] | int = (1, 5), seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        places: int = 8,
+        unknown: Sequence[int] | int = (1, 5),
+        seed: int = 0,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
+    ) -> None:
         self.places = places
         self.unknown = parse_range(unknown, name="unknown", least=0)
         self.seed = seed
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
         self._all: dict[str, Sequence[str]] = {}
         if not self.unknown[1] < places <= WIDEST:
             raise ConfigError(
@@ -98,8 +112,14 @@ class Codes:
         pattern = pattern_in(task.question if node.parent is None else node.goal)
         return None if pattern is None else Verdict(score=_score(node.answer, last_digit(pattern)), how="exact")
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Adder:
-        return Adder(delegate=delegate, dice_seed=(task.id, seed))
+    def split(self, task: Task, parts: int) -> Split:
+        """For the controls of an evaluation: patterns with as many codes each, as far as possible."""
+        return split_pattern(_pattern(task.question), parts)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        place, uniform = (task.id, seed), self.manner.is_uniform(task.id, seed)
+        oracle, solo = (Adder(delegate=choice, dice_seed=place, uniform=uniform) for choice in (delegate, False))
+        return self.manner.show(oracle, solo=solo, habits=HABITS, seed=place)
 
     def same(self, task: Task, one: str, other: str) -> bool:
         """Whether the last numbers are equal: only they are graded."""
@@ -115,6 +135,12 @@ class Codes:
     def size_of(self, task: Task) -> float | None:
         """The number of codes."""
         return _codes(_pattern(task.question))
+
+    def goal_size(self, task: Task, goal: str) -> float | None:
+        """The number of codes that match the pattern of a goal."""
+        del task
+        pattern = pattern_in(goal)
+        return None if pattern is None else _codes(pattern)
 
     def sizes(self, split: str) -> tuple[float, float] | None:
         least, most = self._unknown(split)
@@ -197,6 +223,23 @@ def halves(pattern: str) -> tuple[str, str]:
     return pattern.replace("?", "0", 1), pattern.replace("?", "1", 1)
 
 
+def split_pattern(pattern: str, parts: int) -> Split:
+    """Halve the pattern with the most codes until there are enough.
+
+    Example:
+        split_pattern("1??", 3) has goals for 100, 101 and 11?
+    """
+    found = [pattern]
+    while len(found) < parts:
+        place = max(range(len(found)), key=lambda place: found[place].count("?"))
+        if "?" not in found[place]:
+            break
+        found[place : place + 1] = halves(found[place])
+    if len(found) < 2:
+        return Split()
+    return Split(parts=tuple(Ask(goal=goal(part)) for part in found), combine=_how_many(pattern))
+
+
 def _how_many(pattern: str) -> str:
     """The first line of a thought, so that what follows can depend on it."""
     return f"{_codes(pattern)} codes"
@@ -220,11 +263,15 @@ def _score(answer: str | None, digit: int) -> float:
 
 
 class Adder:
-    """Goes through the codes one by one, or fixes the first `?` and delegates the two halves."""
+    """Goes through the codes one by one, or fixes the first `?` and delegates the two halves.
 
-    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+    In the uniform style every node with more than four codes delegates.
+    """
+
+    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...], uniform: bool = False) -> None:
         self.delegate = delegate
         self.dice_seed = dice_seed
+        self.uniform = uniform
 
     def move(self, view: View) -> Move:
         pattern = _pattern(view.goal)
@@ -239,9 +286,11 @@ class Adder:
         return Move(thought=f"{'+'.join(digits)}={total}", answer=str(total))
 
     def _splits(self, pattern: str, view: View) -> bool:
-        """Whether this node delegates: a root always, a clone at random."""
+        """Whether this node delegates: a root always, a clone at random; in the uniform style by its size."""
         if not self.delegate or "?" not in pattern:
             return False
+        if self.uniform:
+            return pattern.count("?") > SMALL
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(DEEPER)
 
 
@@ -252,3 +301,31 @@ def _add_up(pattern: str) -> Move:
         total += longest_run(code)
         lines.append(f"{code}:{longest_run(code) % 10}={total % 10}")
     return Move(thought="\n".join(lines), answer=str(total % 10))
+
+
+# Its mistakes.
+
+
+def _wrong_half(ask: Ask, dice: Dice) -> Wrong:
+    """A half with one fixed digit of the pattern changed."""
+    half = _pattern(ask.goal)
+    place = dice.pick([i for i, sign in enumerate(half) if sign != "?"])
+    wrong = half[:place] + ("1" if half[place] == "0" else "0") + half[place + 1 :]
+    return Wrong(ask=Ask(goal=goal(wrong)), line=f"{wrong} is not {half}")
+
+
+def _is_digit(ask: Ask, told: str) -> Check:
+    return Check(ok=told.strip().isdigit(), line="" if told.strip().isdigit() else f"{_pattern(ask.goal)}: no digit")
+
+
+def _no_pattern(view: View) -> str | None:
+    return "no pattern" if pattern_in(view.goal) is None else None
+
+
+HABITS = Habits(
+    verb="add",
+    spoil=_wrong_half,
+    check=_is_digit,
+    impossible=_no_pattern,
+    label=lambda ask: _pattern(ask.goal),
+)

@@ -1,7 +1,8 @@
 """A separate process for graders that compute with model output: they may hang, crash, print or exhaust memory.
 
-It starts at the first call. A call that exceeds its timeout kills it, and the next call starts another. Its hash seed
-is fixed, so libraries that iterate over sets do so in the same order everywhere.
+It starts at the first call. A call that exceeds its timeout kills it, and the next call starts another. So does a call
+whose node or run is cancelled. Its hash seed is fixed, so libraries that iterate over sets do so in the same order
+everywhere.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO, TypeVar, runtime_checkable
+
+import anyio.lowlevel
 
 from ramet.errors import ConfigError, ModelFault
 
 MEMORY = 8 * 2**30  # bytes of address space; numeric libraries reserve far more than they use
 START_S = 120.0  # loading a large library from a cold disk
+SLICE_S = 0.005  # the longest that waiting for a verdict blocks the event loop
+T = TypeVar("T")
 MISHAPS = (
     ArithmeticError,
     AssertionError,
@@ -53,13 +60,51 @@ class Grader:
         self._process: subprocess.Popen[str] | None = None
         self._owner = 0  # a forked copy of this object does not own the process
         self._lock = threading.Lock()
+        self._waiting: deque[object] = deque()  # whose `run` comes next
+        self._caller: threading.Thread | None = None  # of the latest call
         atexit.register(self.stop)
 
     def call(self, function: str, *arguments: Any, seconds: float = 10.0) -> Any:
         """Call a function and return its result. It may raise `ConfigError`; any other failure is `Unfinished`."""
         with self._lock:
+            self._caller = threading.current_thread()
             process = self._running()
+            if isinstance(self._caller, _Thread) and self._caller.cancelled:
+                raise Unfinished("it was cancelled")
             return self._ask(process, [function, arguments], seconds)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which calls this grader, while the event loop goes on. Cancelling kills the call.
+
+        The loop is never idle meanwhile: an engine in lockstep takes no step before the verdict, so that its batches
+        do not depend on how long a verdict takes.
+        """
+        place = object()
+        self._waiting.append(place)
+        try:
+            while self._waiting[0] is not place:
+                await anyio.lowlevel.checkpoint()
+            return await self._run_in_thread(work)
+        finally:
+            self._waiting.remove(place)
+
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
+        thread = _Thread(work)
+        thread.start()
+        try:
+            while not wait([thread.future], timeout=SLICE_S).done:
+                await anyio.lowlevel.checkpoint()
+        except BaseException:
+            thread.cancelled = True
+            while not wait([thread.future], timeout=SLICE_S).done:
+                self._kill(thread)  # again, if its process was only just starting
+            raise
+        return thread.future.result()
+
+    def _kill(self, thread: threading.Thread) -> None:
+        process = self._process
+        if process is not None and self._caller is thread:
+            process.kill()
 
     def stop(self) -> None:
         """Kill the process, if there is one."""
@@ -118,6 +163,30 @@ class Grader:
         if "error" in reply:
             raise Unfinished(reply["error"])
         return reply["value"]
+
+
+@runtime_checkable
+class HasGrader(Protocol):
+    """A taskset whose verdicts may take seconds, in the process of a grader."""
+
+    @property
+    def grader(self) -> Grader | None: ...  # None: they take no time
+
+
+class _Thread(threading.Thread):
+    """Work that calls a grader and can be cancelled."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__(daemon=True, name="ramet-grader")
+        self.work = work
+        self.future: Future[Any] = Future()
+        self.cancelled = False
+
+    def run(self) -> None:
+        try:
+            self.future.set_result(self.work())
+        except BaseException as error:  # noqa: BLE001 (top of the thread: raised where the result is awaited)
+            self.future.set_exception(error)
 
 
 def _start(module: str, library: str) -> subprocess.Popen[str]:

@@ -14,9 +14,11 @@ from typing import Any, cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError, did_you_mean
-from ramet.interfaces import TaskWorld, World
+from ramet.interfaces import Oracle, TaskWorld, World
 from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.erring import Habits
 from ramet.tasks.grader import Grader, Unfinished
+from ramet.tasks.manner import make_manner
 from ramet.tasks.oracle import Direct
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
@@ -33,6 +35,7 @@ class Gym:
 
     name = "gym"
     about = "any dataset of reasoning-gym, with its own scorer"
+    grader = HELPER
     splits: Mapping[str, str] = {
         "train": "`size` questions",
         "eval": "`size` questions, none of them in train",
@@ -45,6 +48,7 @@ class Gym:
         params: Mapping[str, Any] | None = None,
         seed: int = 0,
         size: int = 1000,
+        mistakes: float = 0.0,
     ) -> None:
         if size < 1:
             raise ConfigError(f"gym: size must be a whole number from 1 up; got {size}")
@@ -52,6 +56,7 @@ class Gym:
         self.params = _to_json(params or {})
         self.seed = seed
         self._size = size
+        self.manner = make_manner(self.name, mistakes=mistakes)
 
     def size(self, split: str) -> int | None:
         return self._size
@@ -84,9 +89,14 @@ class Gym:
         del world
         return self._grade(task, node.answer) if node.parent is None else None
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Direct:
-        del delegate, seed
-        return Direct(self._answer(task))
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return self.dataset
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        del delegate
+        direct = Direct(self._answer(task))
+        return self.manner.show(direct, solo=direct, habits=Habits(verb="solve it"), seed=(task.id, seed))
 
     def self_check(self, task: Task) -> tuple[float, float]:
         right = self._grade(task, self._answer(task)).score

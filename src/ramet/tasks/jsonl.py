@@ -9,21 +9,25 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError, did_you_mean
-from ramet.interfaces import Ask, Move, TaskWorld, View, World
+from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
 from ramet.tasks.check import NUMBER, exact_match, f1, last_number, normalise, same_number
+from ramet.tasks.custom_check import checked_score, load_check, run_check
+from ramet.tasks.dice import Dice
+from ramet.tasks.erring import Habits, Wrong
 from ramet.tasks.files import Fields, read_context, read_lines
+from ramet.tasks.grader import Grader, Unfinished
+from ramet.tasks.manner import make_manner
 from ramet.tasks.multihop.plans import key_sentence
 from ramet.tasks.registry import check_index, observed_sizes, split_tasks
+from ramet.tasks.sources import file_source
 from ramet.types import Node, Task, Verdict, clean
 
 CHECKS = ("exact", "number", "f1", "regex", "judge")
@@ -34,7 +38,8 @@ MOST_CLONES = 8
 QUOTE = "Quote from your texts (part {} of {}) what helps to answer:"
 PART = re.compile(r"\(part (\d+) of \d+\)")
 WRONG = "zqx"
-Check = Callable[[str, Fields], object]
+SECONDS = 5.0  # for matching a pattern
+HELPER = Grader(__name__, library="re")
 
 
 class JsonLines:
@@ -55,13 +60,23 @@ class JsonLines:
         "all": "every line of the file",
     }
 
-    def __init__(self, *, file: str | Path | None = None, check: str = "exact", eval_share: float = 0.2) -> None:
+    def __init__(
+        self,
+        *,
+        file: str | Path | None = None,
+        check: str = "exact",
+        eval_share: float = 0.2,
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
+    ) -> None:
+        self.manner = make_manner(self.name, mistakes=mistakes, ask_tokens=ask_tokens)
         if not 0 <= eval_share <= 1:
             raise ConfigError(f"jsonl: eval_share must be a number from 0 to 1; got {eval_share}")
         self.file = file
         self.check = check
         self.eval_share = eval_share
-        self._custom = _load_check(check) if ":" in check else None
+        self.seconds = SECONDS
+        self._custom = load_check(check) if ":" in check else None
         if self._custom is None and check not in CHECKS:
             raise ConfigError(f"jsonl has no check {check!r}: {did_you_mean(check, [*CHECKS, 'module:function'])}")
         self._rows: dict[str, list[Fields]] | None = None
@@ -101,7 +116,15 @@ class JsonLines:
         del world
         if node.parent is not None or self.check == "judge":
             return None
-        return Verdict(score=self._score(task, node.answer), how="exact")
+        try:
+            return Verdict(score=self._score(task, node.answer), how="exact")
+        except Unfinished as fault:
+            return Verdict(score=0.0, how="exact", reason=f"cannot be checked: {fault}")
+
+    @property
+    def grader(self) -> Grader | None:
+        """Patterns are matched in another process: some take longer than the age of the universe."""
+        return HELPER if self.check == "regex" else None
 
     def same(self, task: Task, one: str, other: str) -> bool:
         """Whether `one` would be right if `other` were the reference, by this check or by their words."""
@@ -118,9 +141,13 @@ class JsonLines:
     def sizes(self, split: str) -> tuple[float, float] | None:
         return observed_sizes(self, split_tasks(self, split))
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Reader:
-        del seed
-        return Reader(task, self._answer(task), delegate=delegate)
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return file_source(self.file)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        oracle, solo = (Reader(task, self._answer(task), delegate=choice) for choice in (delegate, False))
+        return self.manner.show(oracle, solo=solo, habits=quoting_habits(oracle), seed=(task.id, seed))
 
     def self_check(self, task: Task) -> tuple[float, float]:
         return self._score(task, self._answer(task)), self._score(task, WRONG)
@@ -154,13 +181,13 @@ class JsonLines:
             return 0.0
         if self._custom is not None:
             whole = {**row, "question": task.question, "context": dict(task.context)}
-            return _checked_score(self._custom(answer, whole), f"jsonl: {self.check} on {task.id}")
+            return checked_score(run_check(self._custom, answer, whole), f"jsonl: {self.check} on {task.id}")
         if self.check == "number":
             return max(same_number(answer, text) for text in accepted)
         if self.check == "f1":
             return f1(answer, accepted)
         if self.check == "regex":
-            return float(re.search(row["answer"], answer) is not None)
+            return float(HELPER.call("matches", row["answer"], clean(answer), seconds=self.seconds))
         return max(same_words(answer, text) for text in accepted)
 
 
@@ -243,35 +270,9 @@ def _line(file: Path, place: int) -> int:
         return [number for number, line in enumerate(lines, start=1) if line.strip()][place]
 
 
-# Custom checks.
-
-
-def _load_check(spec: str) -> Check:
-    """Import the function "module:function" or "file.py:function"."""
-    place, _, name = spec.rpartition(":")
-    try:
-        module = _import_file(Path(place)) if place.endswith(".py") else import_module(place)
-    except (ImportError, OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"jsonl: cannot import the check {spec}: {error}") from None
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise ConfigError(f"jsonl: {place} has no function {name!r}")
-    return function
-
-
-def _import_file(file: Path) -> Any:
-    spec = spec_from_file_location(f"ramet_check_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is not a Python file")
-    module = sys.modules[spec.name] = module_from_spec(spec)  # dataclasses look up their module there
-    spec.loader.exec_module(module)
-    return module
-
-
-def _checked_score(value: object, where: str) -> float:
-    if not isinstance(value, (bool, int, float)) or not 0 <= value <= 1:
-        raise ConfigError(f"{where} returned {value!r}; expected a bool or a number from 0 to 1")
-    return float(value)
+def matches(pattern: str, answer: str) -> bool:
+    """Whether a pattern matches anywhere; runs in the grader."""
+    return re.search(pattern, answer) is not None
 
 
 # The oracle.
@@ -283,12 +284,13 @@ class Reader:
     def __init__(self, task: Task, answer: str, *, delegate: bool) -> None:
         self.task = task
         self.answer = answer
-        self.groups = groups_of(task.context) if delegate else []
+        self.delegate = delegate
+        self.groups = groups_of(task.context)
 
     def move(self, view: View) -> Move:
         if view.depth > 0:
             return Move(answer=self._quote(view.goal))
-        if self.groups and view.turn == 0:
+        if self.delegate and self.groups and view.turn == 0:
             asks = [Ask(goal=self._goal(number), context=group) for number, group in enumerate(self.groups, start=1)]
             return Move(asks=tuple(asks))
         return Move(answer=self.answer)
@@ -324,3 +326,25 @@ def groups_of(context: Mapping[str, str]) -> list[tuple[str, ...]]:
             room = limit
         room -= size
     return groups[:MOST_CLONES]
+
+
+# Its mistakes.
+
+
+def quoting_habits(reader: Reader) -> Habits:
+    """A clone that gets none of its texts reports that; its parent then passes them on."""
+
+    def no_texts(ask: Ask, dice: Dice) -> Wrong:
+        del dice
+        return Wrong(ask=replace(ask, context=()), line=f"I passed on no texts: it needs {', '.join(ask.context)}")
+
+    def missing_texts(view: View) -> str | None:
+        return "I was given no texts" if view.depth > 0 and view.keys == () else None
+
+    return Habits(
+        verb="find out",
+        works_alone=not reader.groups,
+        spoil=no_texts,
+        impossible=missing_texts,
+        label=lambda ask: f"what {', '.join(ask.context)} says",
+    )

@@ -13,11 +13,13 @@ from typing import Any, cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError, MalformedAction
-from ramet.interfaces import TaskWorld, World
+from ramet.interfaces import Oracle, TaskWorld, World
 from ramet.tasks.check import same_number
+from ramet.tasks.erring import Habits
 from ramet.tasks.expression import parse
 from ramet.tasks.files import Row, TaskFile, task_file
 from ramet.tasks.grader import Grader, Unfinished
+from ramet.tasks.manner import make_manner
 from ramet.tasks.oracle import Direct
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
@@ -36,6 +38,7 @@ class Math:
 
     name = "math"
     about = "GSM8K, MATH, AIME, AMC and HMMT problems"
+    grader = HELPER
     splits: Mapping[str, str] = {
         "train": "the same as gsm8k_train",
         "eval": "the same as gsm8k_test",
@@ -51,8 +54,9 @@ class Math:
         "hmmt_2024_2025": "HMMT 2024 and February 2025",
     }
 
-    def __init__(self, *, data: str | Path | None = None) -> None:
+    def __init__(self, *, data: str | Path | None = None, mistakes: float = 0.0) -> None:
         self.data = data
+        self.manner = make_manner(self.name, mistakes=mistakes)
 
     def size(self, split: str) -> int | None:
         return len(self._file(split))
@@ -85,10 +89,15 @@ class Math:
         """Whether `one` would be right if `other` were the reference."""
         return grade(one, {"answer": other, "verify": _known(task)["verify"]}).score == 1.0
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Direct:
-        del delegate, seed
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return ALIASES.get(split, split).partition("_")[0].removesuffix("500")
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        del delegate
         known = _known(task)
-        return Direct(known["answer"], thought=known["solution"])
+        direct = Direct(known["answer"], thought=known["solution"])
+        return self.manner.show(direct, solo=direct, habits=Habits(verb="solve it"), seed=(task.id, seed))
 
     def self_check(self, task: Task) -> tuple[float, float]:
         known = _known(task)

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import Ask, Do, HostFunction, Move, View, World
+from ramet.interfaces import Ask, Do, HostFunction, Move, Oracle, View, World
 from ramet.tasks.check import last_number
 from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.erring import Habits, Wrong
 from ramet.tasks.files import WITH_META, TaskFile, task_file
+from ramet.tasks.manner import make_manner
 from ramet.tasks.registry import check_index, observed_sizes, split_tasks
+from ramet.tasks.sources import named_source
+from ramet.tasks.split import Split, chunks
 from ramet.types import Node, Task, Verdict
 
 RANGE = re.compile(r"\bnumber between (\d{1,18}) and (\d{1,18})\b", re.IGNORECASE)
 NOT_THERE = re.compile(r"\b(?:not (?:between|found|there|in|here)|no such|nothing|none|outside)\b", re.IGNORECASE)
+SMALL = 64  # most candidates for which a node of the uniform style guesses itself
+CHILDREN = 8  # clones that one call may start
 LONGER = 1000  # factor by which the numbers of `long` are larger
 
 
@@ -39,7 +47,15 @@ class NumberSearch:
     }
 
     def __init__(
-        self, *, largest: int = 1024, guesses: int | None = None, seed: int = 0, data: str | Path | None = None
+        self,
+        *,
+        largest: int = 1024,
+        guesses: int | None = None,
+        seed: int = 0,
+        data: str | Path | None = None,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
     ) -> None:
         if largest < 2:
             raise ConfigError(f"{self.name}: largest must be a whole number from 2 up; got {largest}")
@@ -47,6 +63,7 @@ class NumberSearch:
         self.guesses = guesses
         self.seed = seed
         self.data = data
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
     def size(self, split: str) -> int | None:
         return len(self._file(split)) if split.startswith("data_") else None
@@ -86,7 +103,7 @@ class NumberSearch:
     def budget(self, task: Task) -> Budget:
         low, high = _range(task.question)
         halvings = (high - low + 1).bit_length()
-        return Budget(tokens=1600 * halvings, nodes=48, depth=3, children=8, turns=halvings + 6, reserve=32)
+        return Budget(tokens=1600 * halvings, nodes=48, depth=3, children=CHILDREN, turns=halvings + 6, reserve=32)
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         """The root is right if it answered after it or a clone guessed the number.
@@ -125,8 +142,21 @@ class NumberSearch:
             return observed_sizes(self, split_tasks(self, split))
         return (self.largest + 2, LONGER * self.largest + 1) if split == "long" else (3, self.largest + 1)
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Searcher:
-        return Searcher(delegate=delegate, dice_seed=(task.id, seed))
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return named_source(split)
+
+    def split(self, task: Task, parts: int) -> Split:
+        """For the controls of an evaluation: ranges of equal length."""
+        low, high = _range(task.question)
+        ranges = chunks([1.0] * (high - low + 1), parts)
+        asks = tuple(Ask(goal=range_goal(low + part[0], low + part[-1])) for part in ranges)
+        return Split(parts=asks, combine="One of the parts has the number.") if len(asks) > 1 else Split()
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        place, uniform = (task.id, seed), self.manner.is_uniform(task.id, seed)
+        oracle, solo = (Searcher(delegate=choice, dice_seed=place, uniform=uniform) for choice in (delegate, False))
+        return self.manner.show(oracle, solo=solo, habits=HABITS, seed=place)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         """The scores of a tree that guessed the number, and of one that only names it."""
@@ -149,6 +179,7 @@ class Hidden:
         self.left = guesses
         self.found = False
         self.found_by_end: list[int] = []
+        self.order_matters = True  # calls can be repeated in the same order; nodes share the guesses
         self.functions: Mapping[str, HostFunction] = {"guess": self.guess}
         self.context: Mapping[str, str] = {}
 
@@ -179,6 +210,10 @@ def range_goal(low: int, high: int) -> str:
     return f"Guess the correct number between {low} and {high}."
 
 
+def part_ask(low: int, high: int) -> Ask:
+    return Ask(goal=f"{range_goal(low, high)} Answer with it, or say that it is not between {low} and {high}.")
+
+
 def find_range(goal: str) -> tuple[int, int] | None:
     """The only range in a goal; None if there is none, or more than one."""
     ranges = RANGE.findall(goal)
@@ -196,11 +231,15 @@ def _range(question: str) -> tuple[int, int]:
 
 
 class Searcher:
-    """Halves the range guess by guess, or splits it among clones."""
+    """Halves the range guess by guess, or splits it among clones.
 
-    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+    In the uniform style every node with more than 64 candidates gives each half of them to a clone.
+    """
+
+    def __init__(self, *, delegate: bool, dice_seed: tuple[object, ...], uniform: bool = False) -> None:
         self.delegate = delegate
         self.dice_seed = dice_seed
+        self.uniform = uniform
 
     def move(self, view: View) -> Move:
         low, high = _range(view.goal)
@@ -208,19 +247,25 @@ class Searcher:
             return _halve(low, high, view)
         parts = self._parts(low, high, view)
         if view.turn == 0:
-            goals = [f"{range_goal(a, b)} Answer with it, or say that it is not between {a} and {b}." for a, b in parts]
-            return Move(asks=tuple(Ask(goal=goal) for goal in goals))
-        found = [answer for answer in view.history[0] if not NOT_THERE.search(answer)]
+            return Move(asks=tuple(part_ask(a, b) for a, b in parts))
+        found = [answer for answer in view.history[0] if answer.isdigit()]
+        if not found and not all(NOT_THERE.search(answer) for answer in view.history[0]):
+            return _halve(low, high, replace(view, history=view.history[1:]))  # a clone was refused
         return Move(answer=found[0] if found else f"not between {low} and {high}")
 
     def _splits(self, low: int, high: int, view: View) -> bool:
-        """Whether this node delegates: a root always, a clone at random."""
+        """Whether this node delegates: a root always, a clone at random; in the uniform style by its size."""
+        if self.uniform:
+            return self.delegate and high - low + 1 > SMALL
         if not self.delegate or view.depth >= 2 or high == low:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.2)
 
     def _parts(self, low: int, high: int, view: View) -> list[tuple[int, int]]:
-        """The range, cut at random places."""
+        """The range, cut at random places; in the uniform style in the middle."""
+        if self.uniform:
+            middle = (low + high) // 2
+            return [(low, middle), (middle + 1, high)]
         dice = Dice("cut", *self.dice_seed, view.goal)
         most = min(4 if view.depth == 0 else 2, high - low + 1)
         num_parts = dice.between(2, most)
@@ -245,3 +290,48 @@ def _halve(low: int, high: int, view: View) -> Move:
         return Move(thought="Nothing is left.", answer=f"not {part}")
     middle = (low + high) // 2
     return Move(thought=f"Left: {low} to {high}.", does=(Do(name="guess", arguments={"n": middle}),))
+
+
+# Its mistakes.
+
+
+def _wrong_part(ask: Ask, dice: Dice) -> Wrong | None:
+    """A part that ends too early, so that some numbers are in no part."""
+    low, high = _range(ask.goal)
+    if high - low < 2:
+        return None
+    end = dice.between(low, high - 1)
+    wrong = ask.goal.replace(f"between {low} and {high}", f"between {low} and {end}")
+    line = f"{end + 1} to {high} were in no part: the part is {low} to {high}"
+    return Wrong(ask=Ask(goal=wrong), line=line)
+
+
+def _many_parts(view: View) -> tuple[Ask, ...] | None:
+    """One part more than a call may start."""
+    low, high = _range(view.goal)
+    number = CHILDREN + 1
+    if high - low < 4 * number:
+        return None
+    edges = [low + (high - low + 1) * i // number for i in range(number + 1)]
+    return tuple(part_ask(a, b - 1) for a, b in pairwise(edges))
+
+
+def _wrong_guess(do: Do, dice: Dice) -> Do | None:
+    """The number in words, which is an error."""
+    del dice
+    return Do(name=do.name, arguments={"n": f"number {do.arguments['n']}"})
+
+
+def _no_range(view: View) -> str | None:
+    return "the goal has no range" if find_range(view.goal) is None else None
+
+
+HABITS = Habits(
+    verb="find it",
+    spoil=_wrong_part,
+    many=_many_parts,
+    misdo=_wrong_guess,
+    settles=lambda _ask, told: told.isdigit(),
+    impossible=_no_range,
+    label=lambda ask: "{} to {}".format(*_range(ask.goal)),
+)

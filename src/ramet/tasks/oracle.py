@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ramet.agent.dialects import terse
 from ramet.engine.scripted import Reply, Script
 from ramet.errors import ConfigError
 from ramet.interfaces import Ask, Do, Move, Oracle, View
+from ramet.tasks.slips import slip_python, slip_terse, slip_tools
 from ramet.types import Message, Prompt
 
 LABEL = re.compile(r"^(?:clone \d+\.\d+|[a-z_]\w*): ", re.MULTILINE)
@@ -23,26 +24,35 @@ CELL = re.compile(r"\[cell \d+\]\n(\[.*?\])$", re.DOTALL | re.MULTILINE)
 
 def script(oracle: Oracle, dialect: str, *, solo: Oracle | None = None, levels: int | None = None) -> Script:
     """The oracle as a model for `ScriptedEngine`. `solo` moves at depth `levels`, where clones are refused."""
-    forms = {
-        "tools": (write_tools, parse_tools),
-        "python": (write_python, parse_python),
-        "terse": (write_terse, parse_terse),
-    }
-    if dialect not in forms:
-        raise ConfigError(f"oracles cannot write {dialect!r}; accepted: {', '.join(forms)}")
-    write, parse = forms[dialect]
+    write, parse = forms_of(dialect)
 
     def reply(prompt: Prompt) -> Reply:
         history = tuple(parse(message) for message in prompt.messages[2:] if message.role == "user")
         mover = solo if solo is not None and prompt.depth == levels else oracle
-        move = mover.move(View(goal=prompt.goal, depth=prompt.depth, history=history))
+        view = View(goal=prompt.goal, depth=prompt.depth, history=history, keys=prompt.keys, tokens=prompt.tokens)
+        move = mover.move(view)
         return Reply(text=write(move), taught=not move.mistake)
 
     return reply
 
 
+def forms_of(dialect: str) -> tuple[Callable[[Move], str], Callable[[Message], tuple[str, ...]]]:
+    """How a move is written in a dialect, and how results are parsed."""
+    forms = {
+        "tools": (write_tools, parse_tools),
+        "python": (write_python, parse_python),
+        "terse": (write_terse, parse_terse),
+        "tools-returns": (write_tools, parse_tools),
+    }
+    if dialect not in forms:
+        raise ConfigError(f"oracles cannot write {dialect!r}; accepted: {', '.join(forms)}")
+    return forms[dialect]
+
+
 def write_tools(move: Move) -> str:
     parts = [move.thought] if move.thought else []
+    if move.slip:
+        return "\n".join([*parts, *slip_tools(move)])
     if move.answer is not None:
         return "\n".join([*parts, f"Answer: {move.answer}"])
     for do in move.does:
@@ -84,6 +94,8 @@ def parse_tools(message: Message) -> tuple[str, ...]:
 
 def write_python(move: Move) -> str:
     parts = [move.thought] if move.thought else []
+    if move.slip:
+        return "\n".join([*parts, "<python>", *slip_python(move), "</python>"])
     if move.answer is not None:
         return "\n".join([*parts, "<python>", f"finish({move.answer!r})", "</python>"])
     calls = [_python_do(do) for do in move.does]
@@ -115,21 +127,28 @@ def parse_python(message: Message) -> tuple[str, ...]:
 
 
 def write_terse(move: Move) -> str:
-    """Token grants are left out: the dialect has no form for them."""
     if move.does:
         raise ConfigError(f"terse has no functions, and this oracle calls {move.does[0].name}")
     parts = [move.thought] if move.thought else []
+    if move.slip:
+        return "\n".join([*parts, *slip_terse(move)])
     if move.answer is not None:
         return "\n".join([*parts, terse.write(terse.ANSWER, move.answer)])
-    asks = [" ".join([ask.goal, *(f"@{key}" for key in ask.context)]) for ask in move.asks]
+    asks = [_terse_ask(ask) for ask in move.asks]
     return "\n".join([*parts, *(terse.write(terse.ASK, ask) for ask in asks)])
+
+
+def _terse_ask(ask: Ask) -> str:
+    tokens = [f"{terse.TOKENS}{ask.tokens}"] if ask.tokens else []
+    return " ".join([ask.goal, *(f"@{key}" for key in ask.context), *tokens])
 
 
 def parse_terse(message: Message) -> tuple[str, ...]:
     results: list[str] = []
     for line in message.content.split("\n"):
         if line.startswith(f"{terse.RESULT} "):
-            results.append(line[2:])
+            refused = line[2:] in (terse.REFUSED, terse.SAME, f"{terse.REFUSED} {terse.TOKENS}")
+            results.append(f"refused: {line[2:]}" if refused else line[2:])
         elif line.startswith(f"{terse.MORE} ") and results:
             results[-1] += "\n" + line[2:]
     return tuple(results)

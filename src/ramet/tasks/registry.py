@@ -9,11 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import HasSizes, Taskset
 from ramet.types import Task
+
+MAX_DIGITS = 19  # of the index of a task
 
 TASKSETS: dict[str, str] = {
     "arithmetic": "ramet.tasks.arithmetic:Arithmetic",
@@ -40,10 +42,27 @@ def load_taskset(name: str, **options: Any) -> Taskset:
         if option not in known:
             raise ConfigError(f"{name} has no option {option!r}: {did_you_mean(option, known)}")
     try:
-        return make(**options)
+        taskset = make(**options)
     except (TypeError, AttributeError) as error:  # an option of the wrong type
         given = ", ".join(f"{key}={value!r}" for key, value in options.items())
         raise ConfigError(f"{name} cannot be made with {given}: {error}") from None
+    _check_types(name, make, options)
+    return taskset
+
+
+def _check_types(name: str, make: Any, options: Mapping[str, Any]) -> None:
+    """Refuse options of another type than the taskset declares, which would fail when they are used."""
+    from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
+
+    hints = get_type_hints(make.__init__)
+    for option, value in options.items():
+        try:
+            TypeAdapter(hints.get(option, Any)).validate_python(value)
+        except PydanticSchemaGenerationError:  # a type of our own: the taskset checks it
+            continue
+        except ValidationError as error:
+            message = error.errors(include_input=False)[0]["msg"].lower()
+            raise ConfigError(f"taskset.{option} of {name}: {message}; got {str(value)[:80]!r}") from None
 
 
 def taskset_class(name: str) -> Any:
@@ -58,7 +77,7 @@ def find_task(spec: str, options: Mapping[str, Any]) -> tuple[Taskset, Task]:
     """The taskset and the task that a text such as `craft:hard/17` names."""
     name, _, place = spec.partition(":")
     split, _, index = place.partition("/")
-    if not split or not index.isdigit():
+    if not split or not (index.isascii() and index.isdigit() and len(index) < MAX_DIGITS):
         raise ConfigError(f"{spec!r} is not a task: write NAME:SPLIT/INDEX, like craft:hard/17")
     taskset = load_taskset(name, **options)
     return taskset, taskset.task(check_split(taskset, split), int(index))

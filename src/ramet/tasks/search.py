@@ -16,9 +16,11 @@ from typing import Any
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import Ask, Do, HostFunction, Move, View, World
+from ramet.interfaces import Ask, Do, HostFunction, Move, Oracle, View, World
 from ramet.tasks.dice import Dice
+from ramet.tasks.erring import Habits
 from ramet.tasks.files import TaskFile, read_lines, task_file
+from ramet.tasks.manner import make_manner
 from ramet.tasks.multihop.fiction import Fiction, invent
 from ramet.tasks.multihop.plans import Plan, Planner, planner, reference_of
 from ramet.tasks.multihop.taskset import (
@@ -32,6 +34,7 @@ from ramet.tasks.multihop.taskset import (
     same_question,
 )
 from ramet.tasks.registry import check_index
+from ramet.tasks.sources import named_source
 from ramet.types import Node, Task, Verdict
 
 WORD = re.compile(r"\w+")
@@ -62,6 +65,9 @@ class Search:
         pages: int = 300,
         metric: str = "em",
         seed: int = 0,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
     ) -> None:
         # The same questions with pages as context: options, rows, verdicts and sizes are shared.
         self.multihop = Multihop(data=data, hops=hops, pages=pages, metric=metric, seed=seed)
@@ -70,6 +76,7 @@ class Search:
         self.pages = pages
         self.metric = metric
         self.seed = seed
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
     def size(self, split: str) -> int | None:
         return len(self._file(split)) if split in ROWS else None
@@ -132,10 +139,17 @@ class Search:
     def sizes(self, split: str) -> tuple[float, float] | None:
         return self.multihop.sizes(split)
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Searcher:
-        corpus = self._corpus_of(task)
-        plans = planner(task, corpus.fiction, corpus.pages, seed=seed, help_goal=HELP)
-        return Searcher(plans, corpus, delegate=delegate, dice_seed=(task.id, seed))
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return named_source(split)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        corpus, place, uniform = self._corpus_of(task), (task.id, seed), self.manner.is_uniform(task.id, seed)
+        plans = planner(task, corpus.fiction, corpus.pages, seed=seed, help_goal=HELP, uniform=uniform)
+        oracle, solo = (
+            Searcher(plans, corpus, delegate=choice, dice_seed=place, uniform=uniform) for choice in (delegate, False)
+        )
+        return self.manner.show(oracle, solo=solo, habits=HABITS, seed=place)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         return self.multihop.self_check(task)
@@ -212,6 +226,7 @@ class Library:
     def __init__(self, corpus: Corpus) -> None:
         corpus.index()  # a missing package is reported before a tree starts
         self.corpus = corpus
+        self.order_matters = False  # calls can be repeated in any order: they only look something up
         self.context: Mapping[str, str] = {}
         self.functions: Mapping[str, HostFunction] = {"search": self.search, "read": self.read}
 
@@ -232,9 +247,18 @@ class Library:
 
 
 class Searcher:
-    """Searches and reads page by page, or delegates hop by hop."""
+    """Searches and reads page by page, or delegates hop by hop; in the uniform style each half of the hops."""
 
-    def __init__(self, plans: Planner, corpus: Corpus, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+    def __init__(
+        self,
+        plans: Planner,
+        corpus: Corpus,
+        *,
+        delegate: bool,
+        dice_seed: tuple[object, ...],
+        uniform: bool = False,
+    ) -> None:
+        self.uniform = uniform
         self.plans = plans
         self.corpus = corpus
         self.delegate = delegate
@@ -242,7 +266,7 @@ class Searcher:
 
     def move(self, view: View) -> Move:
         plan = self.plans(view.goal)
-        if not self.delegate or not plan.delegates(view, *self.dice_seed):
+        if not self.delegate or not plan.delegates(view, *self.dice_seed, uniform=self.uniform):
             return self._alone(plan, view)
         if view.turn < len(plan.rounds):
             return Move(asks=tuple(Ask(goal=part.goal) for part in plan.rounds[view.turn]))
@@ -263,3 +287,15 @@ class Searcher:
         words = Dice("query", *self.dice_seed, view.goal, title).shuffled([title, view.goal])
         tries = [*words, f"{title} {title} {view.goal}"]
         return next((query for query in tries if title in self.corpus.best(query)), title)
+
+
+# Its mistakes.
+
+
+def _wrong_words(do: Do, dice: Dice) -> Do | None:
+    """Words that are on no page."""
+    del dice
+    return Do(name=do.name, arguments={"query": "the answer"}) if do.name == "search" else None
+
+
+HABITS = Habits(verb="find out", misdo=_wrong_words)

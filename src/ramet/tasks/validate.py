@@ -43,7 +43,10 @@ async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: in
 
 def dialects_for(taskset: Taskset, task: Task) -> list[str]:
     """The dialects a task can be played in: terse has no functions."""
-    return [name for name in DIALECTS if name != "terse" or not taskset.world(task).functions]
+    left_out = {"tools-returns"}  # demonstrations in it are those in tools
+    if taskset.world(task).functions:
+        left_out.add("terse")
+    return [name for name in DIALECTS if name not in left_out]
 
 
 def tree_faults(tree: Tree, *, delegate: bool) -> list[str]:

@@ -5,17 +5,47 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
+
+from ramet.types import NOT_PRINTED, printable
 
 PIPED_WIDTH = 100_000  # columns: rows written to a file or a pipe are never wrapped or cut
 
-out = Console(highlight=False, soft_wrap=True, markup=False)
+
+class Printable:
+    """Anything that can be printed, without the control characters in its text: models and servers write some."""
+
+    def __init__(self, renderable: ConsoleRenderable) -> None:
+        self.renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+class PrintableHook(RenderHook):
+    """Makes a console print nothing but printable text."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [Printable(renderable) for renderable in renderables]
+
+
+def make_console(**how: Any) -> Console:
+    """A console whose text is printed as it is: no markup, no control characters."""
+    console = Console(highlight=False, markup=False, **how)
+    console.push_render_hook(PrintableHook())
+    return console
+
+
+out = make_console(soft_wrap=True)
 
 
 def table_console() -> Console:
     """The console for tables: as wide as the terminal, or as wide as needed when piped."""
-    return out if out.is_terminal else Console(width=PIPED_WIDTH, highlight=False, markup=False)
+    return out if out.is_terminal else make_console(width=PIPED_WIDTH)
 
 
 def command(*, program: str | None = None, path: str | None = None) -> str:
@@ -26,6 +56,12 @@ def command(*, program: str | None = None, path: str | None = None) -> str:
     return "python -m ramet" if program.endswith("__main__.py") else program
 
 
+def warn(message: str) -> None:
+    """One line on standard error about something that is left out."""
+    sys.stderr.write(f"ramet: {printable(' '.join(message.split()))}\n")
+
+
 def print_json(facts: object) -> None:
     """Print JSON on standard output, indented and in Unicode."""
-    sys.stdout.write(json.dumps(facts, ensure_ascii=False, indent=1, default=str) + "\n")
+    text = json.dumps(facts, ensure_ascii=False, indent=1, default=str)
+    sys.stdout.write(NOT_PRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")

@@ -37,6 +37,9 @@ SHOWN = (
     ("entropy", "entropy", ".2f"),
     ("logprob_gap", "logprob gap", ".1e"),
     ("eval_success", "eval success", ".0%"),
+    ("judge_success", "judge success", ".0%"),
+    ("judge_failed", "judge: no verdict", ",.0f"),
+    ("judge_capped", "judge: over its limit", ",.0f"),
     ("passed_on", "passed their goal on", ".1%"),
     ("impossible", "impossible goals", ".1%"),
     ("unearned", "right without work", ".1%"),
@@ -56,6 +59,9 @@ PRINTED = (
     ("tokens", "tokens", ",.0f"),
     ("loss", "loss", ".3f"),
     ("grad_norm", "grad norm", ".3g"),
+    ("judge_success", "judge success", ".0%"),
+    ("judge_failed", "no verdict", ",.0f"),
+    ("judge_capped", "not judged", ",.0f"),
     ("passed_on", "passed on", ".1%"),
     ("impossible", "impossible", ".1%"),
     ("unearned", "unearned", ".1%"),
@@ -70,8 +76,9 @@ PRINTED = (
     ("eval_tokens", "eval tokens", ",.0f"),
 )
 # Signs of trouble: not shown while they are 0.
-HIDDEN_AT_ZERO = {"passed_on", "impossible", "unearned", "refused", "faults", "repairs"} | {
-    f"root_stops/{stop}" for stop in ("window", "budget", "turns", "deadline")
+HIDDEN_AT_ZERO = {
+    *("passed_on", "impossible", "unearned", "refused", "faults", "repairs", "judge_failed", "judge_capped"),
+    *(f"root_stops/{stop}" for stop in ("window", "budget", "turns", "repeats", "deadline")),
 }
 
 

@@ -18,10 +18,10 @@ from ramet.engine.open import OpenedEngine, closing, open_engines
 from ramet.errors import EngineError, StoreError
 from ramet.store import RunDir, query, read_trees
 from ramet.store.facts import node_facts, tree_facts
-from ramet.tasks.judge import Judge
-from ramet.tasks.play import goal_comparison, grade
+from ramet.tasks.judge import open_judge
+from ramet.tasks.play import goal_comparison, goal_measure, goal_problem, grade
 from ramet.tasks.question import RunPlan
-from ramet.terminal.console import command, out, print_json, table_console
+from ramet.terminal.console import command, out, print_json, table_console, warn
 from ramet.terminal.live import summary, watch_tree
 from ramet.types import Tree
 
@@ -43,12 +43,13 @@ async def _run_question(
         if isinstance(engine, HttpEngine):
             await engine.check()  # before a run directory is created
 
+        run_dir = RunDir.create(runs, plan.config.question, config=plan.config)
+
         async def grade_tree() -> None:
             if plan.taskset is not None:
-                judging = None if judge is None else Judge(judge)
+                judging = None if judge is None else open_judge(judge, plan.config.judge, run=run_dir.path)
                 await grade(tree_run.tree, plan.taskset, tree_run.world, judge=judging)
 
-        run_dir = RunDir.create(runs, plan.config.question, config=plan.config)
         await run_and_store(tree_run, run_dir, as_json=as_json, after=grade_tree)
 
 
@@ -63,7 +64,12 @@ def _tree_options(plan: RunPlan, engine: OpenedEngine) -> TreeOptions:
         seed=config.seed,
         show_budget=config.show_budget,
         same_goal=None if plan.taskset is None else goal_comparison(plan.taskset, plan.task),
+        goal_size=None if plan.taskset is None else goal_measure(plan.taskset, plan.task),
+        impossible=None if plan.taskset is None else goal_problem(plan.taskset, plan.task),
         allow_same_goal=config.allow_same_goal,
+        allow_impossible=config.allow_impossible,
+        instructions=config.instructions,
+        delegate_instructions=config.delegate_instructions,
     )
 
 
@@ -130,7 +136,7 @@ def show_node(path: Path, index: int, *, tree_id: str | None, as_json: bool) -> 
 def _matching_trees(path: Path, tree_id: str | None, *, limit: int | None) -> list[Tree]:
     """The tree with this id, else those whose id starts with it; without an id all trees. At most `limit`."""
     matching: list[Tree] = []
-    for tree in read_trees(path):
+    for tree in read_trees(path, on_problem=warn):
         if tree.id == tree_id:
             return [tree]
         if tree_id is None and len(matching) == limit:
@@ -144,7 +150,7 @@ def _matching_trees(path: Path, tree_id: str | None, *, limit: int | None) -> li
 
 def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
     """Print the rows that a SQL query returns."""
-    names, rows = query(path, sql)
+    names, rows = query(path, sql, on_problem=warn)
     if as_json:
         return print_json([dict(zip(names, row, strict=True)) for row in rows])
     table = Table(*names)

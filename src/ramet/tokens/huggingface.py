@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ramet.errors import ConfigError
 from ramet.tokens.render import ChatFormat, TokenRenderer
+from ramet.tokens.template import render_all
 
 if TYPE_CHECKING:
     import tokenizers
+
+# What the reader of llama.cpp files raises for damaged ones.
+BROKEN = (OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError, RecursionError)
 
 SYSTEM, FIRST, REPLY, NEXT = "⁅system⁆", "⁅first⁆", "⁅said⁆", "⁅next⁆"
 
@@ -30,6 +33,7 @@ class HfTokenizer:
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self.inner = tokenizer
         added = tokenizer.get_added_tokens_decoder()
+        self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
         self._control = frozenset(number for number, token in added.items() if token.special)
 
     def is_control(self, token: int) -> bool:
@@ -66,11 +70,10 @@ def chat_format(template: str, **tokens: str) -> ChatFormat:
     """The text that a Jinja chat template puts around messages. `tokens`: bos_token, eos_token and so on."""
     system, first = {"role": "system", "content": SYSTEM}, {"role": "user", "content": FIRST}
     reply, following = {"role": "assistant", "content": REPLY}, {"role": "user", "content": NEXT}
-    opening = render_template(template, [system, first], tokens)
+    both = {"role": "user", "content": SYSTEM + FIRST}
+    opening, folded, later = render_all(template, [[system, first], [both], [first, reply, following]], tokens)
     folds = opening is None or SYSTEM not in opening
-    if opening is None or folds:
-        opening = render_template(template, [{"role": "user", "content": SYSTEM + FIRST}], tokens)
-    later = render_template(template, [first, reply, following], tokens)
+    opening = folded if folds else opening
     if opening is None or later is None or FIRST not in opening or NEXT not in later.partition(REPLY)[2]:
         raise ConfigError("this chat template does not render user and assistant messages unchanged")
     before_system, _, rest = opening.partition(SYSTEM)
@@ -85,63 +88,48 @@ def chat_format(template: str, **tokens: str) -> ChatFormat:
     )
 
 
-def render_template(template: str, messages: list[dict[str, str]], tokens: dict[str, str]) -> str | None:
-    """The conversation with the model's turn opened, or None when the template raises an error."""
-    try:
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise ConfigError("chat templates need jinja2 and tokenizers: pip install 'ramet[hf]'") from None
-
-    def refuse(message: str) -> NoReturn:
-        raise TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=_extensions())
-
-    def to_json(value: Any, **options: Any) -> str:
-        return json.dumps(value, ensure_ascii=False, **options)
-
-    environment.filters["tojson"] = to_json
-    cast(dict[str, Any], environment.globals).update(raise_exception=refuse, strftime_now=datetime.now().strftime)
-    try:
-        text = environment.from_string(template).render(messages=messages, add_generation_prompt=True, **tokens)
-    except (TemplateError, TypeError):
-        return None
-    return text
-
-
-def _extensions() -> list[Any]:
-    from jinja2 import nodes
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.parser import Parser
-
-    class Generation(Extension):
-        """`{% generation %}` marks assistant text for training in other packages; here only its body is rendered."""
-
-        tags = {"generation"}  # noqa: RUF012 (the base class declares it so)
-
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    return [Generation, loopcontrols]
-
-
 def _from_folder(folder: Path) -> TokenRenderer:
-    config_file = folder / "tokenizer_config.json"
-    config = cast(dict[str, Any], json.loads(config_file.read_text())) if config_file.is_file() else {}
+    config = _read_config(folder / "tokenizer_config.json")
     template_file = folder / "chat_template.jinja"
-    template = template_file.read_text() if template_file.is_file() else config.get("chat_template")
+    template = _read_text(template_file) if template_file.is_file() else config.get("chat_template")
     if isinstance(template, list):  # several named templates
-        named = cast(list[dict[str, str]], template)
-        template = next((item["template"] for item in named if item["name"] == "default"), None)
+        named = [cast(dict[str, Any], item) for item in cast(list[Any], template) if isinstance(item, dict)]
+        template = next((item.get("template") for item in named if item.get("name") == "default"), None)
     if not isinstance(template, str):
         raise ConfigError(f"{folder} has no chat template: ramet needs an instruction-tuned model's tokenizer")
     names = ("bos_token", "eos_token", "pad_token", "unk_token")
     tokens = {name: _token_text(config.get(name)) for name in names}
+    return TokenRenderer(HfTokenizer(_read_tokenizer(folder / "tokenizer.json")), chat_format(template, **tokens))
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        config: object = json.loads(_read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"cannot read {file}: it is not a JSON object")
+    return cast(dict[str, Any], config)
+
+
+def _read_tokenizer(file: Path) -> tokenizers.Tokenizer:
     library = _tokenizers()
-    inner = library.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return TokenRenderer(HfTokenizer(inner), chat_format(template, **tokens))
+    try:
+        return library.Tokenizer.from_file(str(file))
+    except BaseException as error:
+        # The library raises plain Exceptions, and panics that are not even Exceptions.
+        if type(error) is Exception or type(error).__name__ == "PanicException":
+            raise ConfigError(f"cannot read {file}: {' '.join(str(error).split())[:200]}") from None
+        raise
 
 
 def _token_text(entry: object) -> str:
@@ -164,8 +152,14 @@ def _from_gguf(path: Path) -> TokenRenderer:
         from gguf import GGUFReader
     except ImportError:
         raise ConfigError("reading a .gguf file needs the gguf package: pip install 'ramet[gguf]'") from None
-    fields = GGUFReader(path).fields
+    try:
+        fields = GGUFReader(path).fields
+        return _from_fields(path, fields)
+    except BROKEN as error:
+        raise ConfigError(f"cannot read {path}: it is damaged ({type(error).__name__})") from None
 
+
+def _from_fields(path: Path, fields: Mapping[str, Any]) -> TokenRenderer:
     def read(name: str) -> Any:
         return fields[name].contents() if name in fields else None
 

@@ -25,6 +25,9 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
     def is_control(self, token: int) -> bool: ...
 
+    @property
+    def vocab_size(self) -> int: ...
+
 
 class Renderer(Protocol):
     """Turns messages into pieces. Each engine has one."""
@@ -38,6 +41,7 @@ class Renderer(Protocol):
     def reply(self, user: str, *, after: Piece) -> Piece: ...
     def size(self, piece: Piece) -> int: ...
     def decode(self, ids: Sequence[int]) -> str: ...
+    def knows(self, ids: Sequence[int]) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +108,10 @@ class TokenRenderer:
             ids = ids[:-1]
         return self.tokenizer.decode(ids)
 
+    def knows(self, ids: Sequence[int]) -> bool:
+        """Whether all ids are in the vocabulary."""
+        return not ids or (min(ids) >= 0 and max(ids) < self.tokenizer.vocab_size)
+
     def _system(self, system: str) -> Piece:
         """The opening up to the goal, shared by nodes with the same system prompt."""
         chat = self.chat
@@ -141,3 +149,6 @@ class TextRenderer:
 
     def decode(self, ids: Sequence[int]) -> str:
         raise TypeError("a text renderer has no token ids to decode")
+
+    def knows(self, ids: Sequence[int]) -> bool:
+        return not ids

@@ -15,9 +15,13 @@ from typing import Any, Protocol, runtime_checkable
 from ramet.agent.goals import same_words
 from ramet.interfaces import KnowsImpossible, Taskset
 from ramet.tasks.play import goal_comparison
+from ramet.train.grants import grant_metrics
 from ramet.types import Node, Stop, Task, Tree
 
-REFUSALS = ("malformed", "same_goal", "closing", "depth", "children", "nodes", "tokens", "money", "window")
+REFUSALS = (
+    *("malformed", "same_goal", "impossible", "closing"),
+    *("depth", "children", "nodes", "path", "tokens", "money", "window"),
+)
 VERDICTS = ("exact", "judge", "root")
 Levels = Sequence[Sequence[Node]]  # nodes by depth
 
@@ -61,6 +65,7 @@ def behaviour_metrics(trees: Sequence[Tree], taskset: Taskset | None = None) -> 
         "nodes_by_depth": [len(level) for level in levels],
         "granted_by_depth": [average([node.grant for node in level]) for level in levels],
         "used_by_depth": [average([node.usage.tokens for node in level]) for level in levels],
+        **grant_metrics(trees),
     }
 
 

@@ -14,11 +14,19 @@ from ramet.budget import Budget
 from ramet.config import load
 from ramet.credit import Group, load_rule
 from ramet.errors import ConfigError, TrainError
-from ramet.interfaces import Backend, Rule, Taskset
+from ramet.interfaces import Rule, Taskset
 from ramet.store import RunDir
 from ramet.store.checkpoints import checkpoint_path
+from ramet.store.lock import exclusive_lock
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
+from ramet.train.backend import Backend
 from ramet.train.collect import collect, step_attempts
+from ramet.train.curriculum import Curriculum
+from ramet.train.decisions import DecisionReplays
+from ramet.train.demos import demos_source, open_demos
+from ramet.train.groups import GroupPool
+from ramet.train.judging import judge_engine_config, training_judge
+from ramet.train.levels import Level, find_levels
 from ramet.train.metrics import tree_metrics
 from ramet.train.phase import (
     Evaluate,
@@ -31,10 +39,11 @@ from ramet.train.phase import (
     reopen_run,
     tracked,
 )
-from ramet.train.refill import collect_with_signal
+from ramet.train.refill import collect_with_signal, step_groups
 from ramet.train.settings import TrainConfig, WarmConfig, resolve_model_path, warm_config
 from ramet.train.step import credited_rows
 from ramet.train.track import OnStep, check_trackers
+from ramet.train.updates import check_mini_batches
 from ramet.train.warmstart import check_source, warm_phase
 from ramet.types import Node, Task, Tree, Verdict
 
@@ -49,6 +58,7 @@ class TrainPlan:
     rule: Rule
     evaluation: tuple[Taskset, str] | None  # tasks that are only played
     warm: WarmConfig | None  # the supervised start
+    levels: tuple[Level, ...] = ()  # of the curriculum; none: there is no curriculum
     began: float = field(default_factory=time.monotonic)
 
 
@@ -68,7 +78,8 @@ def train(
     plan = check_plan(config)
     backend = open_backend(plan.warm or config)
     run = RunDir.create(runs, config.name, config=config, kind="train")
-    return _continue(plan, run, backend, open_backend=open_backend, on_step=on_step, on_start=on_start)
+    with exclusive_lock(run.path):
+        return _continue(plan, run, backend, open_backend=open_backend, on_step=on_step, on_start=on_start)
 
 
 def resume(
@@ -79,9 +90,9 @@ def resume(
     on_start: OnStart = ignore,
 ) -> RunDir:
     """Continue a run from its newest checkpoint. Steps after it are repeated, with the same result."""
-    run = reopen_run(path, kind="train")
-    plan = resolve_plan(load(TrainConfig, file=run.path / "config.toml"))
-    return _continue(plan, run, None, open_backend=open_backend, on_step=on_step, on_start=on_start)
+    with reopen_run(path, kind="train") as run:
+        plan = resolve_plan(load(TrainConfig, file=run.path / "config.toml"))
+        return _continue(plan, run, None, open_backend=open_backend, on_step=on_step, on_start=on_start)
 
 
 def _continue(
@@ -111,13 +122,11 @@ def _warm_start(
     folder = run.path / config.name
     final = checkpoint_path(folder, config.steps)
     if not final.is_dir():
-        inner = (
-            reopen_run(folder, kind="warmstart")
-            if folder.is_dir()
-            else RunDir.create(run.path, config.name, config=config, kind="warmstart")
-        )
+        if not folder.is_dir():
+            RunDir.create(run.path, config.name, config=config, kind="warmstart")
         report = partial(_as_part, on_step, config.name)
-        continue_run(partial(warm_phase, config), backend or open_backend(config), inner, on_step=report)
+        with reopen_run(folder, kind="warmstart") as inner:
+            continue_run(partial(warm_phase, config), backend or open_backend(config), inner, on_step=report)
     return str(final)
 
 
@@ -138,6 +147,7 @@ def resolve_plan(config: TrainConfig) -> TrainPlan:
     """Look up everything the settings name; what does not exist is reported now."""
     check_trackers(config.track)
     make_dialect(config.dialect)
+    judge_engine_config(config)
     taskset, split = _find_split(config.task, config.taskset)
     rule = load_rule(config.rule, config.credit)
     if config.group_size == 1:
@@ -148,7 +158,12 @@ def resolve_plan(config: TrainConfig) -> TrainPlan:
     warm = warm_config(config)
     if warm is not None:
         check_source(warm)
-    return TrainPlan(config=config, taskset=taskset, split=split, rule=rule, evaluation=evaluation, warm=warm)
+    demos_source(config)
+    check_mini_batches(config)
+    levels = find_levels(taskset, split, config.curriculum)
+    return TrainPlan(
+        config=config, taskset=taskset, split=split, rule=rule, evaluation=evaluation, warm=warm, levels=levels
+    )
 
 
 def _find_split(spec: str, options: dict[str, Any]) -> tuple[Taskset, str]:
@@ -171,30 +186,73 @@ def _check_group_of_one(rule: Rule, name: str) -> None:
 def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
     """Groups of trees, credit for every node, evaluation now and then."""
     config = plan.config
+    judge, resources = training_judge(config, backend, run.path)
     options = TreeOptions(
         engine=backend.engine,
         dialect=config.dialect,
         temperature=config.temperature,
         show_budget=config.show_budget,
         allow_same_goal=config.allow_same_goal,
+        allow_impossible=config.allow_impossible,
+        instructions=config.instructions,
+        delegate_instructions=config.delegate_instructions,
+        judge=judge,
     )
 
-    async def collect_step(step: int) -> list[Tree]:
-        return await collect_with_signal(plan.taskset, plan.split, config, options, rule=plan.rule, step=step)
+    curriculum = Curriculum(plan.levels, plan.taskset, config, records=run.metrics()) if plan.levels else None
+    replays = None
+    if config.counterfactual.share:
+        replays = DecisionReplays(config.counterfactual, plan.taskset, options, run, seed=config.seed)
 
+    async def collect_step(step: int) -> list[Tree]:
+        trees = await collect_with_signal(
+            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum
+        )
+        if replays is not None:
+            await replays.replay(trees, step=step)
+        return trees
+
+    teach = partial(
+        credited_rows if replays is None else replays.lesson,
+        rule=plan.rule,
+        num_groups=config.tasks_per_step if config.refill else None,
+        keep_flat=config.loss.kl > 0,
+    )
+    groups = _group_pool(plan, options, curriculum, replays) if config.overlap_by == "groups" else None
+    for wrapper in (curriculum, groups):
+        teach = teach if wrapper is None else partial(wrapper.lesson, teach=teach)
     return Phase(
         config=config,
         collect=collect_step,
-        lesson=partial(credited_rows, rule=plan.rule, num_groups=config.tasks_per_step if config.refill else None),
+        lesson=teach,
+        demos=open_demos(config, backend.renderer),
         taskset=plan.taskset,
         temperature=config.temperature,
         max_logprob_gap=config.max_logprob_gap,
         overlap=config.overlap,
+        groups=groups,
         stores_trees=True,
         evaluate=_evaluation(plan, run, backend, options),
         keep_best=config.keep_best,
         stop=config.stop,
         deadline=None if config.minutes is None else plan.began + 60 * config.minutes,
+        resources=resources,
+    )
+
+
+def _group_pool(
+    plan: TrainPlan, options: TreeOptions, curriculum: Curriculum | None, replays: DecisionReplays | None
+) -> GroupPool:
+    """Groups that are collected one by one. Decisions are replayed when a step has its groups."""
+    config = plan.config
+    return GroupPool(
+        lambda step: step_groups(
+            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum
+        ),
+        per_step=config.tasks_per_step,
+        ahead=config.overlap,
+        max_age=2 * config.overlap if config.max_age is None else config.max_age,
+        finish=None if replays is None else lambda trees, step: replays.replay(trees, step=step),
     )
 
 
@@ -205,7 +263,12 @@ def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOpt
     taskset, split = plan.evaluation
     every, wanted = plan.config.eval.every, plan.config.eval.num_tasks
     size = taskset.size(split)
-    config = replace(plan.config, tasks_per_step=wanted if size is None else min(size, wanted), group_size=1)
+    config = replace(
+        plan.config,
+        tasks_per_step=wanted if size is None else min(size, wanted),
+        group_size=1,
+        budget=plan.config.budget | plan.config.eval.budget,
+    )
     options = replace(options, temperature=config.eval.temperature)
 
     async def evaluate(step: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ micro-batches nor the order of rows can change a result.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from ramet.train.rows import Row
 
 Kind = Literal["ppo", "cispo", "plain"]
 Aggregation = Literal["token", "node", "tree", "constant"]
+KlGradient = Literal["weighted", "plain"]
 CLIP_BOUNDS: Mapping[Kind, tuple[float, float]] = {"ppo": (0.8, 1.2), "cispo": (0.0, 5.0), "plain": (0.0, float("inf"))}
 
 
@@ -27,6 +29,10 @@ class Loss:
     `plain` has no ratio (with advantage 1 it is supervised learning). With `ceiling`, tokens of older policies get an
     importance weight of at most that, and the ratio measures only what changed since the update began.
 
+    `kl` pulls towards a reference model, by Schulman's k3 estimator on the sampled tokens. `kl_gradient` is `weighted`:
+    the estimate is multiplied by the ratio, so that its gradient is that of KL(policy || reference), without bias; or
+    `plain`, as GRPO and SELFCEST have it: the estimate alone, whose gradient is that of KL(reference || policy).
+
     `aggregation` decides what has equal weight: every `token`; every `node`, whatever its length; every `tree`,
     however many nodes it has; or `constant`: the sum is divided by `divisor`.
     """
@@ -36,6 +42,7 @@ class Loss:
     dual_clip: float | None = None  # ppo: bound on the ratio of tokens with a negative advantage
     ceiling: float | None = None
     kl: float = 0.0  # coefficient of the KL divergence from the reference model
+    kl_gradient: KlGradient = "weighted"  # plain: not multiplied by the ratio
     aggregation: Aggregation = "tree"
     divisor: float = 1.0  # of aggregation `constant`
 
@@ -44,6 +51,10 @@ class Loss:
             raise ConfigError(f"loss.kind is one of {', '.join(CLIP_BOUNDS)}; got {self.kind!r}")
         if self.aggregation not in ("token", "node", "tree", "constant"):
             raise ConfigError(f"loss.aggregation is token, node, tree or constant; got {self.aggregation!r}")
+        if self.kl_gradient not in ("weighted", "plain"):
+            raise ConfigError(f"loss.kl_gradient is weighted or plain; got {self.kl_gradient!r}")
+        if not 0 <= self.kl < math.inf:
+            raise ConfigError(f"loss.kl is a number from 0 up; got {self.kl}")
         if self.divisor <= 0:
             raise ConfigError(f"loss.divisor is a number above 0; got {self.divisor}")
 

@@ -9,7 +9,7 @@ from typing import Any
 from ramet.credit import Credits
 from ramet.interfaces import Taskset
 from ramet.train.behaviour import average, behaviour_metrics, success
-from ramet.types import Tree
+from ramet.types import Judging, Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +34,34 @@ def tree_metrics(trees: Sequence[Tree], taskset: Taskset | None = None) -> dict[
     """What the trees were like. Nodes without a verdict are left out of averages."""
     nodes = [node for tree in trees for node in tree.nodes]
     roots = [tree.root for tree in trees]
-    return {
-        "trees": len(trees),
-        "score": average([node.verdict.score for node in roots if node.verdict is not None]),
-        "success": success(roots),
-        "success_by_depth": [
-            success([node for node in nodes if node.depth == depth])
-            for depth in range(max(node.depth for node in nodes) + 1)
-        ],
-        "delegated": average([len(tree.nodes) > 1 for tree in trees]),
-        "nodes": average([len(tree.nodes) for tree in trees]),
-        "tokens": average([tree.usage.tokens for tree in trees]),
-        "critical_path_tokens": average([tree.usage.critical_path_tokens for tree in trees]),
-        "answered": average([tree.answer is not None for tree in trees]),
-    } | behaviour_metrics(trees, taskset)
+    return (
+        {
+            "trees": len(trees),
+            "score": average([node.verdict.score for node in roots if node.verdict is not None]),
+            "success": success(roots),
+            "success_by_depth": [
+                success([node for node in nodes if node.depth == depth])
+                for depth in range(max(node.depth for node in nodes) + 1)
+            ],
+            "delegated": average([len(tree.nodes) > 1 for tree in trees]),
+            "nodes": average([len(tree.nodes) for tree in trees]),
+            "tokens": average([tree.usage.tokens for tree in trees]),
+            "critical_path_tokens": average([tree.usage.critical_path_tokens for tree in trees]),
+            "answered": average([tree.answer is not None for tree in trees]),
+        }
+        | behaviour_metrics(trees, taskset)
+        | judge_metrics(trees)
+    )
+
+
+def judge_metrics(trees: Sequence[Tree]) -> dict[str, Any]:
+    """What judging cost and gave, summed over the trees; empty without a judge."""
+    counted = [tree.judging for tree in trees if tree.judging is not None]
+    if not counted:
+        return {}
+    judged = [node for tree in trees for node in tree.nodes if node.verdict is not None and node.verdict.judgement]
+    sums = {f"judge_{name}": sum(getattr(one, name) for one in counted) for name in Judging.__dataclass_fields__}
+    return sums | {"judge_success": success(judged)}
 
 
 def credit_metrics(credits: Credits) -> dict[str, Any]:

@@ -10,9 +10,9 @@ token is sampled from then depends on timing.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, closing
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 from ramet.errors import ConfigError, EngineError, StoreError, TrainError
-from ramet.interfaces import Backend, Taskset
+from ramet.interfaces import Taskset
 from ramet.store import RunDir
 from ramet.store.checkpoints import (
     Best,
@@ -32,11 +32,16 @@ from ramet.store.checkpoints import (
     remove_checkpoint,
     write_best,
 )
+from ramet.store.lock import exclusive_lock
+from ramet.train.backend import Backend
+from ramet.train.groups import GroupPool, learnt_groups
 from ramet.train.metrics import age_metrics, tree_metrics
 from ramet.train.prefetch import Collect, prefetching
+from ramet.train.rows import Row
 from ramet.train.settings import StopConfig, TrainConfig, WarmConfig
-from ramet.train.step import Lesson, update
+from ramet.train.step import Lesson
 from ramet.train.track import OnStep, open_trackers, tracking
+from ramet.train.updates import Batch, learn
 from ramet.train.watch import STOPPED, evaluation_value, stop_reason
 from ramet.types import Tree
 
@@ -52,9 +57,27 @@ def ignore(event: object) -> None:
 
 def open_local(config: TrainConfig | WarmConfig) -> Backend:
     """The default backend: the model in this process."""
+    from ramet.models.packages import check_packages
+
+    check_packages()  # a one-line error instead of a traceback
     from ramet.train.local.backend import open_backend
 
     return open_backend(config)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demos:
+    """Demonstrations that every update learns from too: their trees by step, and what is copied of them."""
+
+    collect: Collect
+    rows: Callable[[Sequence[Tree]], Sequence[Row]]
+
+
+async def _no_demos(step: int) -> list[Tree]:
+    return []
+
+
+NO_DEMOS = Demos(collect=_no_demos, rows=lambda _: ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +87,18 @@ class Phase:
     config: TrainConfig | WarmConfig
     collect: Collect
     lesson: Callable[[Sequence[Tree]], Lesson]
+    demos: Demos = NO_DEMOS
     taskset: Taskset | None = None  # knows more about goals and worlds than their words, for the metrics
     temperature: float = 1.0
     max_logprob_gap: float | None = None
     overlap: int = 0
+    groups: GroupPool | None = None  # instead of `collect`: steps are made of the groups that are complete
     stores_trees: bool = False
     evaluate: Evaluate | None = None  # called after every step; returns {} where no evaluation is due
     keep_best: bool = False  # whether the best model by evaluation is kept
     stop: StopConfig | None = None  # when the run has failed
     deadline: float | None = None  # time.monotonic() after which the run stops, saved
+    resources: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)  # open during the run
 
 
 async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnStep) -> None:
@@ -88,10 +114,14 @@ async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnS
     logged = 0 if newest is None else await backend.load(newest)
     steps = range(logged, config.steps)
     records = run.metrics()
+    collecting = _collecting(phase, run, steps, records)
     try:
-        async with prefetching(phase.collect, steps, ahead=phase.overlap) as collect:
+        async with (
+            collecting as collect,
+            prefetching(phase.demos.collect, steps, ahead=phase.overlap) as show,
+        ):
             for step in steps:
-                record = await _step(phase, backend, run, collect, step)
+                record = await _step(phase, backend, run, collect, show, step)
                 records.append(record)
                 await _log(phase, backend, run, records)
                 logged = step + 1
@@ -106,6 +136,16 @@ async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnS
             with anyio.CancelScope(shield=True):
                 await backend.save(run.path, step=logged, keep=config.keep_checkpoints)
         raise
+
+
+def _collecting(
+    phase: Phase, run: RunDir, steps: range, records: Sequence[dict[str, Any]]
+) -> AbstractAsyncContextManager[Collect]:
+    """Where the trees of every step come from, whole steps or complete groups."""
+    if phase.groups is None:
+        return prefetching(phase.collect, steps, ahead=phase.overlap)
+    run.drop_trees(steps.start)  # other steps may learn from their groups now
+    return phase.groups.collecting(steps, learnt=learnt_groups(records, steps=steps.start))
 
 
 async def _log(phase: Phase, backend: Backend, run: RunDir, records: list[dict[str, Any]]) -> None:
@@ -133,32 +173,33 @@ async def _keep_best(backend: Backend, run: RunDir, record: dict[str, Any]) -> N
     write_best(run.path, Best(step=done, value=value))
 
 
-async def _step(phase: Phase, backend: Backend, run: RunDir, collect: Collect, step: int) -> dict[str, Any]:
+async def _step(
+    phase: Phase, backend: Backend, run: RunDir, collect: Collect, show: Collect, step: int
+) -> dict[str, Any]:
     began = time.monotonic()
-    trees = await collect(step)
+    trees, demos = await collect(step), await show(step)
     if phase.stores_trees:
         run.write(trees, name=f"step-{step:06d}")
     collected = time.monotonic()
-    record = {"step": step, **tree_metrics(trees, phase.taskset), **await _learn(phase, backend, trees, step)}
+    record = {"step": step, **tree_metrics(trees, phase.taskset), **await _learn(phase, backend, trees, demos, step)}
     record |= {"collect_s": collected - began, "learn_s": time.monotonic() - collected}
     return record if phase.evaluate is None else record | await phase.evaluate(step + 1)
 
 
-async def _learn(phase: Phase, backend: Backend, trees: list[Tree], step: int) -> dict[str, Any]:
+async def _learn(phase: Phase, backend: Backend, trees: list[Tree], demos: list[Tree], step: int) -> dict[str, Any]:
     """Learn from the trees and publish version `step + 1`, also when there was nothing to learn."""
-    config = phase.config
     ages = age_metrics(trees, backend.version) if phase.overlap else {}
     lesson = phase.lesson(trees)
-    metrics = lesson.metrics
-    if lesson.rows:
-        metrics |= await update(
-            backend,
-            lesson.rows,
-            loss=config.loss,
-            learning_rate=config.update.rate_at(step, config.steps),
-            temperature=phase.temperature,
-            max_logprob_gap=phase.max_logprob_gap,
-        )
+    metrics = lesson.metrics | await learn(
+        backend,
+        Batch(rows=lesson.rows, demos=phase.demos.rows(demos)),
+        config=phase.config,
+        step=step,
+        temperature=phase.temperature,
+        max_logprob_gap=phase.max_logprob_gap,
+    )
+    if phase.demos is not NO_DEMOS:
+        metrics["demo_trees"] = len(demos)
     await backend.publish(step + 1)
     return metrics | ages
 
@@ -166,16 +207,23 @@ async def _learn(phase: Phase, backend: Backend, trees: list[Tree], step: int) -
 def continue_run(phase: Callable[[Backend], Phase], backend: Backend, run: RunDir, *, on_step: OnStep) -> None:
     """Run a phase to its end and close the backend. `phase` is made for the backend's engine and tokenizer."""
     with closing(backend):
-        anyio.run(partial(run_phase, phase(backend), backend, run, on_step=on_step))
+        anyio.run(partial(_run_within, phase(backend), backend, run, on_step=on_step))
 
 
-def reopen_run(path: Path | str, *, kind: str) -> RunDir:
-    """An existing run of this kind, without the metrics of steps that will be repeated."""
+async def _run_within(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnStep) -> None:
+    async with phase.resources:
+        await run_phase(phase, backend, run, on_step=on_step)
+
+
+@contextmanager
+def reopen_run(path: Path | str, *, kind: str) -> Generator[RunDir]:
+    """An existing run of this kind, locked, without the metrics of steps that will be repeated."""
     run = RunDir.open(path)
     if run.kind != kind:
         raise StoreError(f"{run.path} cannot be resumed here: it was made by ramet {run.kind}, not by ramet {kind}")
-    run.rewind(checkpoint_step(latest(run.path)))
-    return run
+    with exclusive_lock(run.path):
+        run.rewind(checkpoint_step(latest(run.path)))
+        yield run
 
 
 def tracked(config: TrainConfig | WarmConfig, run: RunDir, on_step: OnStep) -> AbstractContextManager[OnStep]:

@@ -2,7 +2,8 @@
 
 At most `ahead` steps are in flight beside the current one, so a tree began at most that many versions of the weights
 ago. Starting later is the only limit on age: nothing is discarded for being too old, which would favour short trees.
-Groups are never split: a step is learnt from when all of its trees are there.
+Groups are never split: a step is learnt from when all of its trees are there. (`groups` has the other way: a step is
+learnt from when enough groups are complete.)
 """
 
 from __future__ import annotations
@@ -12,11 +13,26 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
+from anyio.abc import TaskGroup
 
 from ramet.errors import RametError
 from ramet.types import Tree
 
 Collect = Callable[[int], Awaitable[list[Tree]]]  # the trees of a step
+
+
+@asynccontextmanager
+async def background_tasks() -> AsyncGenerator[TaskGroup]:
+    """Tasks that end with the block. An error inside the block is raised as itself, not inside an exception group."""
+    caught: RametError | None = None
+    async with anyio.create_task_group() as group:
+        try:
+            yield group
+        except RametError as error:
+            caught = error
+        group.cancel_scope.cancel()
+    if caught is not None:
+        raise caught
 
 
 @asynccontextmanager
@@ -48,12 +64,5 @@ async def prefetching(collect: Collect, steps: range, *, ahead: int) -> AsyncGen
             raise failed[0]
         return collected.pop(step)
 
-    caught: RametError | None = None
-    async with anyio.create_task_group() as group:
-        try:
-            yield collect_next
-        except RametError as error:  # raised below, not inside an exception group
-            caught = error
-        group.cancel_scope.cancel()
-    if caught is not None:
-        raise caught
+    async with background_tasks() as group:
+        yield collect_next

@@ -6,33 +6,103 @@ counted in the metrics of trees; only those that were replaced are left out of l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from typing import Protocol
 
 from ramet.agent.options import TreeOptions
 from ramet.credit import Group, group_trees
 from ramet.interfaces import Rule, Taskset
-from ramet.train.collect import collect, fresh_tasks, step_attempts, task_attempts
+from ramet.train.collect import Attempt, collect, fresh_tasks, step_attempts, task_attempts
 from ramet.train.settings import TrainConfig
 from ramet.types import Tree
 
 
+class Source(Protocol):
+    """Where the tasks of a step come from, if not simply from one split."""
+
+    def attempts(self, step: int) -> list[Attempt]:
+        """The trees of a step."""
+        ...
+
+    def fresh(self, step: int) -> Iterator[list[Attempt]]:
+        """Trees of tasks that may replace those of a step, task by task."""
+        ...
+
+
 async def collect_with_signal(
-    taskset: Taskset, split: str, config: TrainConfig, options: TreeOptions, *, rule: Rule, step: int
+    taskset: Taskset,
+    split: str,
+    config: TrainConfig,
+    options: TreeOptions,
+    *,
+    rule: Rule,
+    step: int,
+    source: Source | None = None,
 ) -> list[Tree]:
     """The trees of a step. With `refill`, as many fresh groups follow as have no signal, at most so many times."""
-    trees = await collect(taskset, step_attempts(taskset, split, config, step=step), options)
+    attempts = step_attempts(taskset, split, config, step=step) if source is None else source.attempts(step)
+    trees = await collect(taskset, attempts, options)
     if not config.refill:
         return trees
-    fresh = fresh_tasks(taskset, split, config, step=step)
+    fresh = _fresh(taskset, split, config, step=step) if source is None else source.fresh(step)
     for _ in range(config.refill):
         summary = rule.credit(group_trees(trees)).summary
         missing = config.tasks_per_step - (summary.groups - len(summary.flat))
-        tasks = list(islice(fresh, max(0, missing)))
-        if not tasks:
+        more = [attempt for task in islice(fresh, max(0, missing)) for attempt in task]
+        if not more:
             break
-        trees += await collect(taskset, task_attempts(taskset, split, config, step=step, tasks=tasks), options)
+        trees += await collect(taskset, more, options)
     return trees
+
+
+def step_groups(
+    taskset: Taskset,
+    split: str,
+    config: TrainConfig,
+    options: TreeOptions,
+    *,
+    rule: Rule,
+    step: int,
+    source: Source | None = None,
+) -> list[Callable[[], Awaitable[list[Tree]]]]:
+    """The groups of a step, each to be collected by itself. With `refill`, others follow a group without signal.
+
+    Which ones may follow depends on its place alone: of 12 groups, the fresh groups 0, 12, 24 follow the first.
+    """
+    attempts = step_attempts(taskset, split, config, step=step) if source is None else source.attempts(step)
+    fresh = FreshGroups(_fresh(taskset, split, config, step=step) if source is None else source.fresh(step))
+
+    async def collect_group(place: int) -> list[Tree]:
+        size = config.group_size
+        trees = await collect(taskset, attempts[place * size : (place + 1) * size], options)
+        for number in range(config.refill):
+            more = fresh.at(number * config.tasks_per_step + place)
+            if not more or not rule.credit(group_trees(trees)).summary.without_signal:
+                break
+            trees += await collect(taskset, more, options)
+        return trees
+
+    return [partial(collect_group, place) for place in range(config.tasks_per_step)]
+
+
+class FreshGroups:
+    """Fresh groups of a step by their number, made when they are asked for."""
+
+    def __init__(self, groups: Iterator[list[Attempt]]) -> None:
+        self._groups = groups
+        self._made: list[list[Attempt]] = []
+
+    def at(self, number: int) -> list[Attempt]:
+        """The trees of a group; none if there are fewer groups."""
+        self._made += islice(self._groups, max(0, number + 1 - len(self._made)))
+        return self._made[number] if number < len(self._made) else []
+
+
+def _fresh(taskset: Taskset, split: str, config: TrainConfig, *, step: int) -> Iterator[list[Attempt]]:
+    for task in fresh_tasks(taskset, split, config, step=step):
+        yield task_attempts(taskset, split, config, step=step, tasks=[task])
 
 
 def without_replaced(groups: Sequence[Group], flat: Sequence[str], *, num_groups: int) -> list[Group]:

@@ -13,7 +13,7 @@ from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import Taskset
-from ramet.tasks.play import goal_comparison
+from ramet.tasks.play import goal_comparison, goal_problem
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Node, Piece, Prompt, Stop, Tree
 
@@ -39,7 +39,14 @@ def _spells(renderer: TokenRenderer, piece: Piece) -> bool:
     return bool(piece.token_ids) and piece.text.endswith(renderer.tokenizer.decode(piece.token_ids))
 
 
-async def replay(tree: Tree, *, renderer: TokenRenderer, taskset: Taskset | None) -> Tree | None:
+async def replay(
+    tree: Tree,
+    *,
+    renderer: TokenRenderer,
+    taskset: Taskset | None,
+    instructions: str = "",
+    delegate_instructions: str = "",
+) -> Tree | None:
     """The same tree in the tokens of `renderer`; None when it cannot be replayed.
 
     Every node must have answered by itself: the prompts of a node that hit a limit depend on the moment. A tree that
@@ -56,7 +63,9 @@ async def replay(tree: Tree, *, renderer: TokenRenderer, taskset: Taskset | None
             return Reply(text="")
         return Reply(text=own[prompt.turn].text, taught=own[prompt.turn].taught)
 
-    loose = replace(tree.budget, tokens=NO_LIMIT, window=NO_LIMIT, node_tokens=None, seconds=None, money=None)
+    refused = _refused_kinds(tree)
+    no_caps = dict.fromkeys(("node_tokens", "root_tokens", "clone_tokens", "path_tokens", "seconds", "money"))
+    loose = replace(tree.budget, tokens=NO_LIMIT, window=NO_LIMIT, **no_caps)
     try:
         options = TreeOptions(
             engine=ScriptedEngine(script, renderer=renderer),
@@ -64,7 +73,11 @@ async def replay(tree: Tree, *, renderer: TokenRenderer, taskset: Taskset | None
             dialect=tree.dialect,
             world=None if taskset is None else taskset.world(tree.task),
             same_goal=None if taskset is None else goal_comparison(taskset, tree.task),
-            allow_same_goal=not _refused_same_goal(tree),
+            impossible=None if taskset is None else goal_problem(taskset, tree.task),
+            allow_same_goal="same_goal" not in refused,
+            allow_impossible="impossible" not in refused,
+            instructions=instructions,
+            delegate_instructions=delegate_instructions,
         )
         run = TreeRun(tree.task, options)
         again = await run.run()
@@ -83,6 +96,5 @@ def _answers(tree: Tree) -> dict[tuple[int, ...], str | None]:
     return {node.path: node.answer for node in tree.nodes}
 
 
-def _refused_same_goal(tree: Tree) -> bool:
-    refusals = [refusal for node in tree.nodes for turn in node.turns for refusal in turn.refusals]
-    return any(refusal.kind == "same_goal" for refusal in refusals)
+def _refused_kinds(tree: Tree) -> set[str]:
+    return {refusal.kind for node in tree.nodes for turn in node.turns for refusal in turn.refusals}

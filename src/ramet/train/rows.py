@@ -8,9 +8,9 @@ demonstrations have none: they are read, and what follows them is learnt.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import compress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, compress
 
 from ramet.errors import TrainError
 from ramet.types import Node, Piece, Tree
@@ -33,15 +33,16 @@ class Row:
     node: int = 0
     group: str = ""  # trees of one task
     versions: tuple[int, ...] = ()  # policy versions that sampled it, ascending
+    proximal: tuple[float, ...] | None = None  # like `logprobs`, of the weights before the first of several updates
 
     def __post_init__(self) -> None:
-        logprobs = self.token_ids if self.logprobs is None else self.logprobs
-        sizes = {len(self.token_ids), len(self.mask), len(logprobs)}
+        recorded = [values for values in (self.logprobs, self.proximal) if values is not None]
+        sizes = {len(self.token_ids), len(self.mask), *map(len, recorded)}
         if len(sizes) > 1:
             raise TrainError(f"{self.name}: token ids, mask and log-probs differ in length: {sorted(sizes)}")
         if self.mask[:1] == (True,):
             raise TrainError(f"{self.name}: its first token cannot be trained: nothing precedes it")
-        numbers = (self.advantage, self.weight, *(self.logprobs or ()))
+        numbers = (self.advantage, self.weight, *chain.from_iterable(recorded))
         if not all(map(math.isfinite, numbers)):
             raise TrainError(f"{self.name}: advantage, weight and log-probs must be finite numbers")
 
@@ -66,18 +67,52 @@ class Row:
         return self.token_ids[: len(self.mask) - 1 - self.mask[::-1].index(True)]
 
 
-def tree_rows(tree: Tree, credits: Mapping[int, tuple[float, float]], *, group: str | None = None) -> list[Row]:
+def tree_rows(
+    tree: Tree,
+    credits: Mapping[int, tuple[float, float]],
+    *,
+    turns: Mapping[tuple[int, int], tuple[float, float]] | None = None,
+    group: str | None = None,
+) -> list[Row]:
     """One row per node that sampled anything to learn; `credits` gives each node's advantage and weight by its index.
 
-    `group` is the task unless given.
+    `turns` gives some turns a credit of their own, by node index and turn: each gets a row of its own, with the whole
+    window of the node and a mask of this turn, and the turn is masked in the row of the node. `group` is the task
+    unless given.
     """
     group = tree.task.id if group is None else group
     nodes = [node for node in tree.nodes if node.has_sampled]
     missing = [node.index for node in nodes if node.index not in credits]
     if missing:
         raise TrainError(f"tree {tree.id!r}: nodes {missing} sampled tokens but got no credit")
-    rows = [_row(tree, node, *credits[node.index], group=group) for node in nodes]
+    rows: list[Row] = []
+    for node in nodes:
+        row = _row(tree, node, *credits[node.index], group=group)
+        rows += _split(row, node, {turn: own for (index, turn), own in (turns or {}).items() if index == node.index})
     return [row for row in rows if row.num_trained]
+
+
+def _split(row: Row, node: Node, turns: Mapping[int, tuple[float, float]]) -> list[Row]:
+    """The row of a node, and one row for each of its turns that has a credit of its own."""
+    if not turns:
+        return [row]
+    sampled = [piece for piece in node.pieces if piece.sampled]
+    numbers = {id(piece): number for number, piece in enumerate(sampled)}
+    turn_at = [numbers.get(id(piece), -1) for piece in node.pieces for _ in piece.token_ids]
+    rows = [_masked(row, [turn not in turns for turn in turn_at])]
+    for number, (advantage, weight) in sorted(turns.items()):
+        own = _masked(row, [turn == number for turn in turn_at])
+        rows.append(replace(own, advantage=advantage, weight=weight))
+    return rows
+
+
+def _masked(row: Row, kept: Sequence[bool]) -> Row:
+    """The row with a loss on these tokens only."""
+    mask = tuple(trained and keep for trained, keep in zip(row.mask, kept, strict=True))
+    logprobs = row.logprobs
+    if logprobs is not None:
+        logprobs = tuple(value if trained else 0.0 for value, trained in zip(logprobs, mask, strict=True))
+    return replace(row, mask=mask, logprobs=logprobs)
 
 
 def _row(tree: Tree, node: Node, advantage: float, weight: float, *, group: str) -> Row:

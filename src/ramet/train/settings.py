@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from ramet.budget import Budget
-from ramet.config import build
+from ramet.config import JudgeConfig, build
+from ramet.credit.counterfactual import Counterfactual
 from ramet.errors import ConfigError
 from ramet.models.folders import BUILTIN_MODELS
 from ramet.store.checkpoints import latest
@@ -37,6 +39,9 @@ class UpdateConfig:
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # after warm-up; decays to 0 at the last step
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
+    epochs: int = 1  # how often a step learns from its trees
+    mini_batches: int = 1  # updates per epoch, each on a part of the step's groups
+    mini_batch_nodes: int = 0  # instead: as many updates as give each about this many nodes; 0: mini_batches counts
     max_grad_norm: float = 1.0  # gradients are clipped to this norm
     micro_batch_tokens: int = 16_384  # packed tokens per micro-batch
     packed: bool | None = None  # None: if the model supports it
@@ -50,11 +55,22 @@ class UpdateConfig:
             _check(f"update.{name}", getattr(self, name), least=0, included=False)
         for name in ("warmup_steps", "weight_decay", "lora_rank", "lora_alpha"):
             _check(f"update.{name}", getattr(self, name), least=0)
+        for name, least in (("epochs", 1), ("mini_batches", 1), ("mini_batch_nodes", 0)):
+            _check(f"update.{name}", getattr(self, name), least=least)
+        if self.mini_batches > 1 and self.mini_batch_nodes:
+            raise ConfigError("update.mini_batches and update.mini_batch_nodes exclude each other: set one of them")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"update.betas are two numbers from 0 to below 1; got {self.betas!r}")
 
+    @property
+    def several(self) -> bool:
+        """Whether a step may have more than one update."""
+        return self.epochs > 1 or self.mini_batches > 1 or self.mini_batch_nodes > 0
+
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of a step, counted from 0. It depends on nothing else, so a resumed run has the same.
+
+        All updates of a step have the same rate.
 
         Example:
             UpdateConfig(learning_rate=0.1, warmup_steps=2, schedule="linear").rate_at(0, 12)  # 0.05
@@ -80,8 +96,10 @@ class EvalConfig:
     task: str = ""  # NAME:SPLIT; default: split `eval` of the trained taskset
     num_tasks: int = 64
     temperature: float = 1.0
+    budget: dict[str, Any] = field(default_factory=dict[str, Any])  # limits that override those of training
 
     def __post_init__(self) -> None:
+        parse_bounds(self.budget, inside="eval.budget.")
         _check("eval.every", self.every, least=0)
         _check("eval.num_tasks", self.num_tasks, least=1)
         _check("eval.temperature", self.temperature, least=0)
@@ -92,7 +110,7 @@ class StopConfig:
     """When a run has failed and stops, saved. The defaults stop no run that still learns.
 
     Success must have reached `least` once, and then have lost all but `fraction` of it, both as means over `window`
-    steps: more than luck does. In a step without signal no weight changes.
+    steps: more than luck does. In a step without signal no weight changes, unless by `loss.kl` or demonstrations.
     """
 
     fraction: float = 0.1  # stop when success falls below this fraction of its best; 0: never
@@ -109,6 +127,45 @@ class StopConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CurriculumConfig:
+    """Mixed difficulty with a target success rate. Without `sizes` and `splits` there is no curriculum."""
+
+    sizes: tuple[float, ...] = ()  # levels by size of the task: up to the first, up to the second, ...; no larger tasks
+    splits: tuple[str, ...] = ()  # or levels that are splits of the taskset; that of `task` is then not used
+    target: float = 0.5  # success of roots that the mixture of levels aims at
+    floor: float = 0.05  # least share of every level
+    width: float = 0.1  # a level this much further from the target is drawn e times less often
+    decay: float = 0.9  # how much a step counts in the estimates, compared with the step after it
+
+    def __post_init__(self) -> None:
+        self._check_levels()
+        if not 0 < self.target < 1:
+            raise ConfigError(f"curriculum.target is a share above 0 and below 1; got {self.target!r}")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"curriculum.decay is a number above 0 and at most 1; got {self.decay!r}")
+        _check("curriculum.width", self.width, least=0, included=False)
+        most = 1 / max(1, len(self.sizes) + len(self.splits))
+        if not 0 <= self.floor <= most:
+            raise ConfigError(f"curriculum.floor is a share from 0 to {most:.3g}, an equal one; got {self.floor!r}")
+
+    def _check_levels(self) -> None:
+        if self.sizes and self.splits:
+            raise ConfigError("curriculum.sizes and curriculum.splits are two ways to name levels: give one of them")
+        if len(self.sizes) + len(self.splits) == 1:
+            raise ConfigError("a curriculum has two levels or more: add to curriculum.sizes or curriculum.splits")
+        if any(low >= high for low, high in pairwise(self.sizes)) or not all(map(math.isfinite, self.sizes)):
+            raise ConfigError(f"curriculum.sizes are numbers in rising order; got {list(self.sizes)!r}")
+        if len(set(self.splits)) < len(self.splits):
+            raise ConfigError(f"curriculum.splits are different splits; got {list(self.splits)!r}")
+        if not self.sizes and not self.splits:
+            for setting in fields(self):
+                if getattr(self, setting.name) != setting.default:
+                    raise ConfigError(
+                        f"curriculum.{setting.name} needs levels: give curriculum.sizes or curriculum.splits"
+                    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """One training run: collect groups of trees, credit every node, update, repeat."""
 
@@ -120,10 +177,13 @@ class TrainConfig:
     steps: int = 100
     tasks_per_step: int = 8
     group_size: int = 8  # trees per task
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     refill: int = 0  # rounds in which groups that teach nothing are replaced by fresh ones
     overlap: int = (
         0  # steps collected ahead while an earlier one is learnt from: how many versions old their weights may be
     )
+    overlap_by: Literal["steps", "groups"] = "steps"  # a step waits for all its own groups, or for enough of any step
+    max_age: int | None = None  # of `overlap_by=groups`: most steps from a group's start to learning; None: 2 * overlap
     seed: int = 0
     temperature: float = 1.0
     budget: dict[str, Any] = field(
@@ -132,8 +192,13 @@ class TrainConfig:
     budget_per: Literal["tree", "task"] = "tree"  # whether limits are drawn per tree or per task
     show_budget: bool = False  # messages say what the node may still spend
     allow_same_goal: bool = False  # whether a node may give a clone its own goal
+    allow_impossible: bool = True  # whether a node may give a clone a goal that the taskset knows to be impossible
+    instructions: str = ""  # added to the system prompt of every node
+    delegate_instructions: str = ""  # added to the system prompt of nodes that may delegate
+    judge: JudgeConfig = field(default_factory=JudgeConfig)  # grades nodes that the taskset cannot grade
     rule: str = "rao"  # credit rule
     credit: dict[str, Any] = field(default_factory=dict[str, Any])  # settings of the credit rule
+    counterfactual: Counterfactual = field(default_factory=Counterfactual)  # decisions that are taken the other way
     loss: Loss = field(default_factory=Loss)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -141,6 +206,9 @@ class TrainConfig:
     warm: dict[str, Any] = field(
         default_factory=dict[str, Any]
     )  # supervised start: a table of `WarmConfig` settings; needs `steps`
+    demos: dict[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  # demonstrations in every update: a table of `DemosConfig` settings; needs `weight`
     track: tuple[str, ...] = ()  # also report metrics to: tensorboard, wandb, trackio
     max_logprob_gap: float = 0.1  # stop if log-probs of sampler and learner differ by more on average
     save_every: int = 10  # steps between checkpoints
@@ -162,11 +230,37 @@ class TrainConfig:
             raise ConfigError(
                 "overlap needs importance weights for trees of older weights: loss.kind cispo or ppo, or a loss.ceiling"
             )
+        _check_groups(self)
+        _check_several(self)
         parse_spec(self.task)
         if self.eval.task:
             parse_spec(self.eval.task)
         parse_bounds(self.budget)
         warm_config(self)
+
+
+def _check_groups(config: TrainConfig) -> None:
+    """Steps made of complete groups."""
+    if config.overlap_by == "groups" and not config.overlap:
+        raise ConfigError("overlap_by=groups needs overlap=1 or more: steps whose groups are under way at once")
+    if config.max_age is None:
+        return
+    if config.overlap_by == "steps":
+        raise ConfigError("max_age needs overlap_by=groups: otherwise no tree is older than overlap")
+    if config.max_age < config.overlap:
+        raise ConfigError(f"max_age is a number from overlap={config.overlap} up; got {config.max_age}")
+
+
+def _check_several(config: TrainConfig) -> None:
+    """Several updates on the same trees: what each of them needs."""
+    update, loss = config.update, config.loss
+    if update.several and loss.kind == "plain":
+        raise ConfigError("several updates per step need a ratio that can be clipped: loss.kind cispo or ppo")
+    if update.several and config.overlap and loss.ceiling is None:
+        raise ConfigError(
+            "overlap with several updates per step needs loss.ceiling, the largest importance weight of a token of "
+            "older weights, like loss.ceiling=2.0"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,9 +278,13 @@ class WarmConfig:
     delegate: float = 0.5  # share of demonstrations that delegate
     steps: int = 100
     trees_per_step: int = 64
+    workers: int = 0  # processes that make demonstrations ahead; 0: this process makes them
     seed: int = 0
     budget: dict[str, Any] = field(default_factory=dict[str, Any])
     show_budget: bool = False
+    allow_impossible: bool = True
+    instructions: str = ""
+    delegate_instructions: str = ""
     loss: Loss = field(default_factory=lambda: Loss(kind="plain", aggregation="token"))
     update: UpdateConfig = field(default_factory=lambda: UpdateConfig(learning_rate=1e-4))
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -197,6 +295,7 @@ class WarmConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "trees_per_step", "save_every", "keep_checkpoints"):
             _check(name, getattr(self, name), least=1)
+        _check("workers", self.workers, least=0)
         if not 0 <= self.delegate <= 1:
             raise ConfigError(f"delegate is a share from 0 to 1; got {self.delegate!r}")
         if self.loss.kind != "plain" or self.loss.ceiling is not None:
@@ -211,6 +310,9 @@ SHARED = (
     "dialect",
     "budget",
     "show_budget",
+    "allow_impossible",
+    "instructions",
+    "delegate_instructions",
 )  # settings of the run that its supervised start may override
 SAME = ("name", "model", "seed", "sampler", "track")  # settings that both share
 
@@ -232,7 +334,7 @@ def warm_config(config: TrainConfig) -> WarmConfig | None:
 Bounds = Mapping[str, tuple[Any, Any]]  # least and most of each limit
 
 
-def parse_bounds(budget: Mapping[str, Any]) -> Bounds:
+def parse_bounds(budget: Mapping[str, Any], *, inside: str = "budget.") -> Bounds:
     """Least and most of every limit that is set, checked.
 
     Example:
@@ -242,11 +344,11 @@ def parse_bounds(budget: Mapping[str, Any]) -> Bounds:
     for name, value in budget.items():
         ends: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value, value]  # pyright: ignore[reportUnknownArgumentType]
         if len(ends) != 2 or (ends[0] != ends[1] and not all(type(end) is int for end in ends)):
-            raise ConfigError(f"budget.{name} is a limit, or two whole numbers to draw it between; got {value!r}")
+            raise ConfigError(f"{inside}{name} is a limit, or two whole numbers to draw it between; got {value!r}")
         if ends[0] != ends[1] and ends[0] > ends[1]:
-            raise ConfigError(f"budget.{name}: the lower bound comes first; got {value!r}")
+            raise ConfigError(f"{inside}{name}: the lower bound comes first; got {value!r}")
         for end in ends:
-            build(Budget, {name: end}, inside="budget.")
+            build(Budget, {name: end}, inside=inside)
         bounds[name] = (ends[0], ends[1])
     return bounds
 

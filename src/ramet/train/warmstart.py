@@ -6,10 +6,11 @@ a run directory: used as they are where they were sampled in those tokens, else 
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import anyio
@@ -18,13 +19,19 @@ import anyio.lowlevel
 from ramet.agent.dialects import make_dialect
 from ramet.config import load
 from ramet.errors import TrainError
-from ramet.interfaces import Backend, Taskset
+from ramet.interfaces import Taskset
+from ramet.models.folders import model_folder
 from ramet.store import RunDir, read_trees
+from ramet.store.lock import exclusive_lock
 from ramet.tasks.dice import seed_of
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
+from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
+from ramet.train.ahead import Ahead
+from ramet.train.backend import Backend
 from ramet.train.collect import draw_budget
+from ramet.train.decisions import REPLAY
 from ramet.train.phase import OnStart, OpenBackend, Phase, continue_run, ignore, open_local, reopen_run, tracked
 from ramet.train.prefetch import Collect
 from ramet.train.replay import replay, uses_tokens_of
@@ -48,7 +55,8 @@ def warmstart(
     check_source(config)
     backend = open_backend(config)
     run = RunDir.create(runs, config.name, config=config, kind="warmstart")
-    return _continue(config, run, backend, on_step=on_step, on_start=on_start)
+    with exclusive_lock(run.path):
+        return _continue(config, run, backend, on_step=on_step, on_start=on_start)
 
 
 def resume_warmstart(
@@ -59,10 +67,10 @@ def resume_warmstart(
     on_start: OnStart = ignore,
 ) -> RunDir:
     """Continue from the newest checkpoint."""
-    run = reopen_run(path, kind="warmstart")
-    config = load(WarmConfig, file=run.path / "config.toml")
-    check_source(config)
-    return _continue(config, run, open_backend(config), on_step=on_step, on_start=on_start)
+    with reopen_run(path, kind="warmstart") as run:
+        config = load(WarmConfig, file=run.path / "config.toml")
+        check_source(config)
+        return _continue(config, run, open_backend(config), on_step=on_step, on_start=on_start)
 
 
 def _continue(config: WarmConfig, run: RunDir, backend: Backend, *, on_step: OnStep, on_start: OnStart) -> RunDir:
@@ -76,8 +84,11 @@ def warm_phase(config: WarmConfig, backend: Backend) -> Phase:
     """Demonstrations in the backend's tokens, every token of the demonstrator a target."""
     taskset, split = check_source(config)
     if config.run:
-        trees = load_demonstrations(config)
-        collect = _collect_stored(anyio.run(in_own_tokens, trees, taskset, backend.renderer), config)
+        collect = collect_stored(config, taskset, backend.renderer)
+    elif config.workers:
+        make = partial(make_step, config, str(model_folder(config.model)))
+        ahead = Ahead(make, workers=config.workers, steps=config.steps)
+        return Phase(config=config, collect=ahead.collect, lesson=copying, resources=ahead)
     else:
         collect = _collect_from_oracle(taskset, split, config, backend.renderer)
     return Phase(config=config, collect=collect, lesson=copying)
@@ -102,19 +113,23 @@ def check_source(config: WarmConfig) -> tuple[Taskset, str]:
 
 
 def load_demonstrations(config: WarmConfig) -> list[Tree]:
-    """The trees of `config.run` that scored enough to be shown."""
-    return filter_by_score(list(read_trees(config.run)), least=config.least, source=config.run)
+    """The trees of `config.run` that scored enough to be shown. Replays of decisions are not among them."""
+    trees = [tree for tree in read_trees(config.run) if not tree.id.startswith(REPLAY)]
+    return filter_by_score(trees, least=config.least, source=config.run)
 
 
-async def in_own_tokens(trees: Sequence[Tree], taskset: Taskset, renderer: TokenRenderer) -> list[Tree]:
-    """The trees in this model's tokens. Those of the taskset's own tasks are played in its worlds again."""
+async def in_own_tokens(trees: Sequence[Tree], taskset: Taskset, renderer: TokenRenderer, **added: str) -> list[Tree]:
+    """The trees in this model's tokens. Those of the taskset's own tasks are played in its worlds again.
+
+    `added` are instructions for the system prompt, as in `replay`.
+    """
     own: list[Tree] = []
     for tree in trees:
         if uses_tokens_of(renderer, tree):
             own.append(tree)
             continue
         ours = tree.task.id.partition(":")[0] == taskset.name
-        again = await replay(tree, renderer=renderer, taskset=taskset if ours else None)
+        again = await replay(tree, renderer=renderer, taskset=taskset if ours else None, **added)
         own += [] if again is None else [again]
     if not own:
         raise TrainError(f"none of {len(trees):,} trees can be replayed in this model's tokens")
@@ -122,16 +137,8 @@ async def in_own_tokens(trees: Sequence[Tree], taskset: Taskset, renderer: Token
 
 
 def filter_by_score(trees: Sequence[Tree], *, least: float, source: str, honest_failures: bool = False) -> list[Tree]:
-    """Trees whose root scored `least` or more.
-
-    With `honest_failures`, also those in which all nodes answered by themselves: an oracle reports its failures.
-    """
-    good = [
-        tree
-        for tree in trees
-        if (tree.root.verdict is not None and tree.root.verdict.score >= least)
-        or (honest_failures and all(node.stop is Stop.ANSWERED for node in tree.nodes))
-    ]
+    """The good trees; it is an error if there are none."""
+    good = good_trees(trees, least=least, honest_failures=honest_failures)
     if not good:
         raise TrainError(
             f"none of the {len(trees):,} trees of {source} scored {least:g} or more: nothing to learn from"
@@ -139,7 +146,24 @@ def filter_by_score(trees: Sequence[Tree], *, least: float, source: str, honest_
     return good
 
 
-def _collect_stored(trees: Sequence[Tree], config: WarmConfig) -> Collect:
+def good_trees(trees: Sequence[Tree], *, least: float, honest_failures: bool = False) -> list[Tree]:
+    """Trees whose root scored `least` or more.
+
+    With `honest_failures`, also those in which all nodes answered by themselves: an oracle reports its failures.
+    """
+    return [
+        tree
+        for tree in trees
+        if (tree.root.verdict is not None and tree.root.verdict.score >= least)
+        or (honest_failures and all(node.stop is Stop.ANSWERED for node in tree.nodes))
+    ]
+
+
+def collect_stored(config: WarmConfig, taskset: Taskset, renderer: TokenRenderer) -> Collect:
+    """The trees of another run, in this model's tokens."""
+    added = {name: getattr(config, name) for name in ("instructions", "delegate_instructions")}
+    trees = anyio.run(partial(in_own_tokens, load_demonstrations(config), taskset, renderer, **added))
+
     async def collect(step: int) -> list[Tree]:
         """Every tree once per epoch, in a new order each time."""
         await anyio.lowlevel.checkpoint()
@@ -154,13 +178,30 @@ def _collect_stored(trees: Sequence[Tree], config: WarmConfig) -> Collect:
 
 
 def _collect_from_oracle(taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer) -> Collect:
-    async def collect(step: int) -> list[Tree]:
-        places = range(step * config.trees_per_step, (step + 1) * config.trees_per_step)
-        trees = await demonstrations(taskset, split, config, renderer, places)
-        source = f"the oracle of {config.task}"
-        return filter_by_score(trees, least=config.least, source=source, honest_failures=config.honest_failures)
+    return partial(_oracle_step, taskset, split, config, renderer)
 
-    return collect
+
+async def _oracle_step(
+    taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer, step: int
+) -> list[Tree]:
+    places = range(step * config.trees_per_step, (step + 1) * config.trees_per_step)
+    trees = await demonstrations(taskset, split, config, renderer, places)
+    source = f"the oracle of {config.task}"
+    return filter_by_score(trees, least=config.least, source=source, honest_failures=config.honest_failures)
+
+
+def make_step(config: WarmConfig, folder: str, step: int) -> list[Tree]:
+    """The demonstrations of one step, in a process of its own. `folder` is that of the model."""
+    taskset, split, renderer = _opened(config.task, json.dumps(config.taskset), folder)
+    return anyio.run(_oracle_step, taskset, split, config, renderer, step)
+
+
+@cache
+def _opened(task: str, options: str, folder: str) -> tuple[Taskset, str, TokenRenderer]:
+    """What a worker process needs for every step."""
+    name, split = parse_spec(task)
+    taskset = load_taskset(name, **json.loads(options))
+    return taskset, check_split(taskset, split), load_renderer(folder)
 
 
 async def demonstrations(
@@ -181,6 +222,9 @@ async def demonstrations(
             budget=draw_budget(taskset.budget(task), bounds, seed=dice.getrandbits(32)),
             renderer=renderer,
             show_budget=config.show_budget,
+            allow_impossible=config.allow_impossible,
+            instructions=config.instructions,
+            delegate_instructions=config.delegate_instructions,
         )
         tree.id = f"show-{place:08d}"
         trees.append(tree)

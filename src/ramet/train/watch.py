@@ -27,7 +27,7 @@ def _without_signal(records: Sequence[Record], stop: StopConfig) -> str | None:
     wanted = stop.no_signal_steps
     if not wanted or len(records) < wanted or not all(map(_is_flat, records[-wanted:])):
         return None
-    return f"no signal in {wanted} steps: all trees of each group earned the same, so no weight changed"
+    return f"no signal in {wanted} steps: all trees of each group earned the same"
 
 
 def _is_flat(record: Record) -> bool:

@@ -22,7 +22,7 @@ from ramet.engine.local.scheduler import Step
 from ramet.engine.scripted import WordTokenizer
 from ramet.errors import ConfigError, EngineError
 from ramet.tokens.render import TokenRenderer
-from ramet.types import Meter, Prompt
+from ramet.types import Completion, Meter, Prompt
 from tests.engine.local.models import VOCABULARY, ask, largest_difference, make, texts
 
 
@@ -34,6 +34,8 @@ class Letters:
 
     def decode(self, ids: list[int]) -> str:
         return "".join("§" if i == 210 else chr(i + 210 * (i < 32)) for i in ids)
+
+    vocab_size = 211
 
     def is_control(self, token: int) -> bool:
         return token == 210
@@ -256,6 +258,28 @@ async def cancel_after_some_tokens(engine: LocalEngine) -> int:
         await until(lambda: meter.tokens >= 5)
         group.cancel_scope.cancel()
     return meter.tokens
+
+
+def test_the_meter_of_a_cancelled_request_has_the_ids_that_an_uncancelled_one_samples() -> None:
+    meter = Meter()
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: engine.sample(prompt(), max_tokens=ENDLESS, stop_tokens=(), seed=3, meter=meter))
+            await until(lambda: meter.tokens >= 5)
+            group.cancel_scope.cancel()
+
+    async def whole(tokens: int) -> Completion:
+        return await engine.sample(prompt(), max_tokens=tokens, stop_tokens=(), seed=3)
+
+    with roomy(max_batch=1) as engine:
+        anyio.run(main)
+        assert meter.partial is not None
+        received = meter.partial()
+        again = anyio.run(whole, received.num_tokens)
+    assert received.num_tokens == len(received.token_ids) == len(received.logprobs) >= 5
+    assert received.token_ids == again.token_ids
+    assert received.text == again.text
 
 
 def test_a_cancelled_request_frees_its_pages_and_its_meter_has_its_cost() -> None:

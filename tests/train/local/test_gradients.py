@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Sequence
+from itertools import compress
 
 import pytest
 import torch
 
+from ramet.errors import TrainError
 from ramet.train.local.forward import row_logprobs
-from ramet.train.local.gradients import forward_backward
+from ramet.train.local.gradients import current_logprobs, forward_backward
 from ramet.train.local.policy import Policy, prepare
-from ramet.train.loss import Aggregation, Kind, Loss
+from ramet.train.loss import Aggregation, Kind, KlGradient, Loss
 from ramet.train.rows import Row
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model, row
 
@@ -91,6 +94,41 @@ def test_rows_without_credit_are_computed_if_the_loss_has_a_kl_term() -> None:
         assert stats.num_skipped == 0
         found.append(gradients(policy))
     assert largest_difference(*found) == 0.0
+
+
+@pytest.mark.parametrize("kl_gradient", ["weighted", "plain"])
+@pytest.mark.parametrize("aggregation", ["token", "node", "tree", "constant"])
+def test_the_gradient_of_the_kl_term_is_the_slope_of_the_loss(
+    aggregation: Aggregation, kl_gradient: KlGradient
+) -> None:
+    """A small move along the gradient changes the loss by the square of its norm, in every aggregation."""
+    torch.manual_seed(0)
+    policy = prepare(model())
+    loss = Loss(kind="ppo", bounds=(0.0, 9.0), kl=0.5, kl_gradient=kl_gradient, aggregation=aggregation, divisor=7.0)
+    rows = [
+        sample(policy, (1, 2, 3 + place), tokens=2 + place, temperature=1.0, node=place, tree_id="ab"[place % 2])
+        for place in range(3)
+    ]
+    rows = [dataclasses.replace(one, advantage=place - 1.0) for place, one in enumerate(rows)]
+
+    def reference(batch: Sequence[Row]) -> torch.Tensor:
+        recorded = [value for one in batch for value in compress(one.logprobs or (), one.mask)]
+        return torch.tensor(recorded, dtype=torch.float64) - 0.4
+
+    def total() -> float:
+        return forward_backward(policy, rows, loss=loss, micro_batch_tokens=9, reference=reference).loss
+
+    total()
+    slopes = gradients(policy)
+    square, step = sum(float((one**2).sum()) for one in slopes.values()), 1e-7
+    found = []
+    for move in (step, -2 * step):
+        with torch.no_grad():
+            for name, parameter in policy.model.named_parameters():
+                parameter += move * slopes[name]
+        found.append(total())
+    assert square > 1e-3
+    assert (found[0] - found[1]) / (2 * step) == pytest.approx(square, rel=1e-5)
 
 
 def test_the_gap_is_taken_of_rows_this_version_sampled() -> None:
@@ -202,10 +240,30 @@ def test_a_layer_computed_again_in_another_thread_still_follows_its_plan() -> No
     assert largest_difference(gradients(kept), gradients(again)) < CLOSE
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_log_probs_of_the_current_weights_come_back_in_the_order_of_the_rows(packed: bool) -> None:
+    torch.manual_seed(0)
+    policy = prepare(model(), packed=packed)
+    rows = [sample(policy, (1, 2, 9 - place), tokens=1 + place, temperature=0.7, node=place) for place in range(4)]
+    rows.append(row(1, 2, 3, mask=(False, False, False)))
+    found = current_logprobs(policy, rows, micro_batch_tokens=9, temperature=0.7)
+    assert len(found) == 5
+    for one, values in zip(rows, found, strict=True):
+        assert values == pytest.approx(one.logprobs or (0.0, 0.0, 0.0), abs=CLOSE)
+
+
+def test_rows_with_and_without_log_probs_of_the_start_do_not_mix() -> None:
+    rows = [row(1, 2, logprobs=(0.0, -1.0), proximal=(0.0, -1.0)), row(1, 3, logprobs=(0.0, -1.0), node=1)]
+    with pytest.raises(TrainError, match="node 1 of tree 't': other rows have log-probs of the start of the step"):
+        forward_backward(prepare(model()), rows, loss=Loss(), micro_batch_tokens=99)
+
+
 def test_a_second_pass_takes_ratios_from_where_the_update_began() -> None:
     policy = prepare(model())
     rows = [row(1, 2, 3, trained=2, logprobs=(0.0, -1.0, -1.0))]
-    began = row_logprobs(policy, rows).logprobs.detach()
-    stats = forward_backward(policy, rows, loss=Loss(kind="ppo"), micro_batch_tokens=100, proximal=lambda _: began)
+    (began,) = current_logprobs(policy, rows, micro_batch_tokens=100, temperature=1.0)
+    rows = [dataclasses.replace(rows[0], proximal=began)]
+    stats = forward_backward(policy, rows, loss=Loss(kind="ppo"), micro_batch_tokens=100)
     assert stats.clip_fraction == 0.0
     assert stats.loss == pytest.approx(-1.0)
+    assert stats.logprob_gap is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 
 import pytest
 import torch
@@ -121,6 +121,44 @@ def test_kl_by_hand() -> None:
     assert term.kl.item() == pytest.approx(1 - log(2))
 
 
+@pytest.mark.parametrize(
+    ("kl_gradient", "then", "proximal", "ceiling", "value", "gradient"),
+    [
+        # Reference 0.5, now 0.25, so the gap is log 2: k3 = 2 - log 2 - 1, and its own gradient 1 - 2.
+        pytest.param("plain", 0.25, None, None, 1 - log(2), -1.0, id="plain, ratio 1"),
+        pytest.param("plain", 0.5, None, None, 1 - log(2), -1.0, id="plain, ratio 0.5: it does not matter"),
+        pytest.param("plain", 0.05, 0.5, 2.0, 1 - log(2), -1.0, id="plain, importance weight 2: neither does that"),
+        # Times the ratio w, whose gradient is w: w × (1 - log 2 - 1).
+        pytest.param("weighted", 0.25, None, None, 1 - log(2), -log(2), id="weighted, ratio 1"),
+        pytest.param("weighted", 0.5, None, None, 0.5 * (1 - log(2)), -0.5 * log(2), id="weighted, ratio 0.5"),
+        pytest.param("weighted", 0.05, 0.5, 2.0, 1 - log(2), -log(2), id="weighted, ratio 0.5 × weight 10, at most 2"),
+    ],
+)
+def test_both_gradients_of_kl_by_hand(
+    kl_gradient: str, then: float, proximal: float | None, ceiling: float | None, value: float, gradient: float
+) -> None:
+    loss = Loss(kind="ppo", kl=0.1, kl_gradient=kl_gradient, ceiling=ceiling)
+    found, slope, _ = one(loss, now=0.25, then=then, credit=0.0, proximal=proximal, reference=0.5)
+    assert (found, slope) == (pytest.approx(0.1 * value), pytest.approx(0.1 * gradient))
+    step = 1e-6
+    higher, lower = (
+        one(loss, now=0.25 * exp(move), then=then, credit=0.0, proximal=proximal, reference=0.5)[0]
+        for move in (step, -step)
+    )
+    assert (higher - lower) / (2 * step) == pytest.approx(slope, abs=1e-7)
+
+
+def test_the_plain_gradient_of_kl_is_that_of_the_divergence_the_other_way_round() -> None:
+    logits = torch.tensor([0.3, -1.0, 0.8, 0.1], dtype=torch.float64, requires_grad=True)
+    reference = torch.log_softmax(torch.tensor([1.0, 0.2, -0.5, 0.0], dtype=torch.float64), dim=0)
+    now = torch.log_softmax(logits, dim=0)
+    (other,) = torch.autograd.grad((reference.exp() * (reference - now)).sum(), logits, retain_graph=True)
+    loss = Loss(kind="ppo", kl=1.0, kl_gradient="plain")
+    term = token_loss(now, now.detach(), torch.zeros(4).double(), loss, reference=reference)
+    (found,) = torch.autograd.grad((now.exp().detach() * term.loss).sum(), logits)
+    torch.testing.assert_close(found, other, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["ppo", "cispo", "plain"])
 def test_pitfall_15_the_gradient_of_kl_is_unbiased(kind: str) -> None:
     logits = torch.tensor([0.3, -1.0, 0.8, 0.1], dtype=torch.float64, requires_grad=True)
@@ -232,6 +270,7 @@ def test_losses_that_need_log_probs_say_which_row_has_none() -> None:
 
 
 def test_knobs_that_make_no_sense_are_refused() -> None:
-    for knobs in ({"kind": "grpo"}, {"aggregation": "mean"}, {"divisor": 0.0}):
+    bad = ({"kind": "grpo"}, {"aggregation": "mean"}, {"divisor": 0.0}, {"kl_gradient": "ratio"}, {"kl": -1.0})
+    for knobs in bad:
         with pytest.raises(ConfigError):
             Loss(**knobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ramet.agent.dialects.python import PythonDialect
 from ramet.agent.dialects.terse import TerseDialect
@@ -14,6 +15,7 @@ DIALECTS: dict[str, Callable[[], Dialect]] = {
     "tools": ToolsDialect,
     "python": PythonDialect,
     "terse": TerseDialect,
+    "tools-returns": partial(ToolsDialect, returns=True),
 }
 
 

@@ -9,15 +9,24 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from ramet.agent.cells.answers import Answers
+from ramet.agent.cells.requests import read_request
+from ramet.agent.cells.rewrite import Rewritten, prelude, rewrite
+from ramet.agent.cells.trace import display
+from ramet.agent.functions import Failed, call_async
 from ramet.agent.prompts import load
 from ramet.agent.returns import convert, type_text
-from ramet.agent.sandbox import CellState, HostCall, Interpreter, Sandbox
+from ramet.agent.sandbox import CellState, HostCall, Interpreter, Sandbox, instance_in
+from ramet.agent.values import MAX_FINAL, brief, measure
 from ramet.agent.wording import (
     CLOSING_REASON,
     after_thoughts,
@@ -26,15 +35,20 @@ from ramet.agent.wording import (
     cut,
     describe,
     missing_note,
+    num_bytes,
     remaining_text,
     report_text,
+    shorten,
+    too_many_calls,
 )
-from ramet.errors import MalformedAction, ModelFault
+from ramet.errors import MalformedAction
 from ramet.interfaces import Child, Host, HostFunction, Outcome, Remaining, Report, Request, Result
-from ramet.types import Refusal, State, Stop
+from ramet.types import Refusal, State, Stop, clean
 
 OPEN, CLOSE = "<python>", "</python>"
+DEFERRED = {"delegate", "_aio_park", "_aio_timer"}
 FENCE = re.compile(r"```(?:python|py)?\s*\n(.*?)(?:```|\Z)", re.DOTALL)
+LONG_CELL = 4000  # characters: a longer cell is rewritten in another thread
 NOT_AWAITED = "delegate(...) was called without await, so no clone was started: write `await delegate(...)`"
 
 
@@ -44,7 +58,7 @@ def cell_in(text: str) -> str | None:
     Example:
         cell_in("<python>print(1)</python>")  # "print(1)"
     """
-    text = after_thoughts(text)
+    text = clean(after_thoughts(text))
     if OPEN in text:
         return text.partition(OPEN)[2].partition(CLOSE)[0].strip("\n")
     fenced = FENCE.search(text)
@@ -124,11 +138,20 @@ class PythonSession:
         self.host = host
         self._closing = False
         self._cells = 0
+        self._calls = 0  # of the cell
+        self._answers = Answers()
+        self._has_asyncio = False  # whether a cell used more of asyncio than the interpreter has
         deferred = {name for name, function in host.functions.items() if inspect.iscoroutinefunction(function)}
-        functions: dict[str, Callable[..., Any]] = {**host.functions, "finish": self._finish, "delegate": _by_name}
+        functions: dict[str, Callable[..., Any]] = {
+            **{name: self._counted(function) for name, function in host.functions.items()},
+            "finish": self._finish,
+            "delegate": _by_name,
+            "_aio_wake": self._wake,
+            "_aio_interrupt": self._interrupt,
+        }
         inputs = {"context": dict(host.context) if host.text is None else host.text}
         self.interpreter: Interpreter = sandbox.interpreter(
-            functions, deferred=frozenset(deferred | {"delegate"}), inputs=inputs, output_bytes=host.output_bytes
+            functions, deferred=frozenset(deferred | DEFERRED), inputs=inputs, output_bytes=host.output_bytes
         )
 
     async def act(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
@@ -137,7 +160,7 @@ class PythonSession:
             return self._plain_answer(text, finish=finish)
         if finish == "length" and CLOSE not in text:
             return Outcome(results=[Result("note", "your turn was cut off before the cell was complete")], faults=1)
-        return await self._run(code)
+        return replace(await self._run(code), action=code)
 
     async def close(self, text: str) -> Outcome:
         self._closing = True
@@ -150,156 +173,197 @@ class PythonSession:
             return Outcome(done=True, answer=printed or None, faults=outcome.faults)
         return outcome
 
+    def answer_in_cut(self, text: str) -> str | None:
+        """The answer as text; a cell is not run, because time is up."""
+        return answer_in(text) if cell_in(text) is None else None
+
     def _plain_answer(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
         """The answer in a turn without a cell, if the turn is complete and the answer has the wanted type."""
         answer = answer_in(text)
         if answer is None or finish == "length":
             why = "your turn was cut off before it ended" if finish == "length" else "your turn was empty"
             return Outcome(results=[Result("note", why)], faults=1)
+        if self.host.returns is None:
+            return Outcome(done=True, answer=answer, value=self._cut_for_parent(answer))
         try:
-            value = answer if self.host.returns is None else convert(answer, self.host.returns)
+            value = self._checked(convert(answer, self.host.returns))
         except MalformedAction as fault:
             return Outcome(results=[Result("note", f"{fault}; use finish(value) in a cell")], faults=1)
         return Outcome(done=True, answer=as_text(value), value=value)
 
+    def _cut_for_parent(self, answer: str) -> str:
+        return answer if self.host.node.parent is None else cut(answer, self.host.result_bytes)
+
     def _finish(self, value: object = None) -> object:
         """Check the value. A wrong one raises inside the cell, so that the child can correct it."""
+        try:
+            measure(value, most=MAX_FINAL)
+        except MalformedAction:
+            if not self._closing:
+                raise
+            return self._cut_for_parent(brief(value))
         if self.host.returns is not None and not self._closing:
             value = convert(value, self.host.returns)
-        size, limit = len(as_text(value).encode()), self.host.result_bytes
-        is_child = self.host.node.parent is not None
-        if is_child and size > limit and not self._closing:
+        return self._checked(value)
+
+    def _checked(self, value: object) -> object:
+        """A value that can go to the parent. In the final turn, a value that cannot becomes a text."""
+        if self.host.node.parent is None:
+            return value
+        text, limit = as_text(value), self.host.result_bytes
+        size, instance = num_bytes(text), instance_in(value)
+        if self._closing:
+            return cut(text, limit) if size > limit or instance is not None else value
+        if instance is not None:
+            raise MalformedAction(f"finish with numbers, texts, lists and dicts, not with a {instance}")
+        if size > limit:
             raise MalformedAction(f"the value is {size:,} bytes as text; at most {limit:,} go back: finish with less")
         return value
+
+    def _wake(self, number: int) -> None:
+        call = self.interpreter.calls.get(number)
+        if call is not None and call.name == "_aio_park":
+            self._answers.wake(number)
+
+    def _interrupt(self, number: int) -> None:
+        self._answers.interrupt(number)
+
+    def _counted(self, function: HostFunction) -> HostFunction:
+        """The function, with its calls counted against the limit of the turn."""
+        if self.host.budget.max_calls is None or inspect.iscoroutinefunction(function):
+            return function
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            if self._is_one_too_many():
+                raise MalformedAction(too_many_calls(self._calls))
+            return function(*args, **kwargs)
+
+        return counted
+
+    def _is_one_too_many(self) -> bool:
+        most = self.host.budget.max_calls
+        if most is not None and self._calls >= most:
+            return True
+        self._calls += 1
+        return False
 
     async def _run(self, code: str) -> Outcome:
         """Run a cell and its children to the end."""
         self._cells += 1
-        answers = Answers()
+        self._calls = 0
+        answers = self._answers = Answers()
         notes: list[Result] = []
         state = CellState()
+        try:
+            cell = await self._rewrite(code)
+        except MalformedAction as fault:
+            return Outcome(results=[Result(f"cell {self._cells}", str(fault))], faults=1)
         async with anyio.create_task_group() as group:
-            state = await self.interpreter.start(code)
+            state = await self._start(code, cell)
             while state.parked is not None:
                 self._start_calls(state, group, answers, notes)
                 self.host.node.state = State.WAITING
-                ready = await answers.wait()
+                ready = await answers.wait(state.pending)
                 self.host.node.state = State.ACTING
                 state = await self.interpreter.resume(state.parked, ready)
             group.cancel_scope.cancel()  # calls that the cell no longer awaits
         return self._outcome(state, answers, notes)
 
+    async def _rewrite(self, code: str) -> Rewritten | None:
+        work = partial(rewrite, code, always=self._has_asyncio)
+        if len(code) <= LONG_CELL:
+            return work()
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+    async def _start(self, code: str, cell: Rewritten | None) -> CellState:
+        """Start a cell as it was written, or rewritten if it uses more of asyncio than the interpreter has."""
+        if cell is None:
+            return await self.interpreter.start(code)
+        if not self._has_asyncio:
+            state = await self.interpreter.start(prelude())
+            if state.error is not None:
+                return state
+            self._has_asyncio = True
+        return await self.interpreter.start("_aio_loop.abandon()", cell.code, display=partial(display, cell=cell))
+
     def _start_calls(self, state: CellState, group: TaskGroup, answers: Answers, notes: list[Result]) -> None:
         """Start every new call. Children are admitted together, before any of them starts."""
-        calls = [self.interpreter.calls[i] for i in sorted(state.pending) if i not in answers.started]
+        known = self.interpreter.calls  # without calls of earlier cells
+        calls = [known[i] for i in sorted(state.pending) if i in known and i not in answers.started]
+        awaited = len(state.pending) - len(calls)
         answers.started.update(call.id for call in calls)
-        children = [call for call in calls if call.name == "delegate"]
+        self._start_children([call for call in calls if call.name == "delegate"], group, answers, notes, awaited)
+        for call in calls:
+            if call.name == "_aio_timer":
+                answers.set_timer(call.id, call.args[0] if call.args else None)
+            elif call.name in DEFERRED:  # a clone has its start, and a parked task waits to be woken
+                continue
+            elif self._is_one_too_many():
+                answers.give(call.id, ValueError(too_many_calls(self._calls)))
+            else:
+                answers.begin(call.id)
+                group.start_soon(answers.run, call.id, partial(self._function, call))
+
+    def _start_children(
+        self, calls: Sequence[HostCall], group: TaskGroup, answers: Answers, notes: list[Result], awaited: int
+    ) -> None:
         asked: list[HostCall] = []
         requests: list[Request] = []
-        for call in children:
+        for call in calls:
+            if self._is_one_too_many():
+                answers.give(call.id, f"[{too_many_calls(self._calls)}]")
+                continue
             try:
-                requests.append(_request(call, self.host.context))
+                requests.append(read_request(call, self.host.context))
                 asked.append(call)
             except MalformedAction as fault:
                 answers.give(call.id, TypeError(str(fault)))
-        awaited = len(state.pending) - len(calls)
         admitted = self.host.admit(requests, awaited=awaited) if requests else []
         for call, child in zip(asked, admitted, strict=True):
             if isinstance(child, Refusal):
                 report = Report(goal=child.goal, error=child.reason, refused=child.kind)
                 answers.give(call.id, f"[{report_text(report, limit=self.host.result_bytes)}]")
             else:
-                group.start_soon(self._child, call.id, child, answers, notes)
-        for call in calls:
-            if call.name != "delegate":
-                group.start_soon(self._function, call, answers)
+                answers.begin(call.id)
+                group.start_soon(answers.run, call.id, partial(self._child, child, notes))
 
-    async def _child(self, number: int, child: Child, answers: Answers, notes: list[Result]) -> None:
+    async def _child(self, child: Child, notes: list[Result]) -> object:
+        """The child's value, or a text that says why there is none."""
         report = await child.run()
         if report.answer is None:
-            answers.give(number, f"[{report_text(report, limit=self.host.result_bytes)}]")
-            return
+            return f"[{report_text(report, limit=self.host.result_bytes)}]"
         if report.stop is not Stop.ANSWERED:
             notes.append(Result("note", f"partial, stopped by {report.stop}: {cut(report.goal, 60)}"))
         if report.missing:
             notes.append(Result("note", f"unknown context keys: {', '.join(report.missing)}"))
-        answers.give(number, report.value if report.value is not None else report.answer)
+        return report.value if report.value is not None else cut(report.answer, self.host.result_bytes)
 
-    async def _function(self, call: HostCall, answers: Answers) -> None:
-        try:
-            answers.give(call.id, await self.host.functions[call.name](*call.args, **call.kwargs))
-        except (TypeError, ValueError, LookupError) as error:
-            answers.give(call.id, error)
-        except ModelFault as fault:
-            answers.give(call.id, ValueError(str(fault)))
+    async def _function(self, call: HostCall) -> object:
+        value = await call_async(self.host.functions[call.name], call.args, call.kwargs)
+        return value.for_cell if isinstance(value, Failed) else value
 
     def _outcome(self, state: CellState, answers: Answers, notes: list[Result]) -> Outcome:
         if state.finished:
             text = as_text(state.value)
             return Outcome(done=True, answer=text, value=state.value)
-        printed = self.interpreter.printed.text
         not_awaited = any(
             call.name == "delegate" for number, call in self.interpreter.calls.items() if number not in answers.started
         )
-        error = cut(state.error or "", self.host.output_bytes)
-        parts = [printed.rstrip("\n"), error, NOT_AWAITED if not_awaited else ""]
-        shown = "\n".join(part for part in parts if part) or "(no output)"
+        shown = self._shown([state.error or "", NOT_AWAITED if not_awaited else ""]) or "(no output)"
         failed = state.error is not None or not_awaited
-        return Outcome(results=[Result(f"cell {self._cells}", shown), *notes], faults=int(failed))
+        results = shorten([Result(f"cell {self._cells}", shown)], self.host.budget.max_result_chars)
+        return Outcome(results=[*results, *notes], faults=int(failed))
 
-
-class Answers:
-    """Results on their way into a parked cell."""
-
-    def __init__(self) -> None:
-        self.started: set[int] = set()
-        self._ready: dict[int, object] = {}
-        self._arrived = anyio.Event()
-
-    def give(self, number: int, answer: object) -> None:
-        self._ready[number] = answer
-        self._arrived.set()
-
-    async def wait(self) -> dict[int, object]:
-        """Wait for the first answer, then take all that have arrived."""
-        await self._arrived.wait()
-        ready, self._ready = self._ready, {}
-        self._arrived = anyio.Event()
-        return ready
+    def _shown(self, messages: Sequence[str]) -> str:
+        """What the cell printed, then messages about it, together at most `output_bytes`. Output is cut first."""
+        printed, limit = self.interpreter.printed, self.host.output_bytes
+        message = "\n".join(filter(None, messages))
+        least = 0 if not printed.total else min(limit // 2, num_bytes(printed.text) + 1)  # bytes of the output
+        message = cut(message, limit - least)
+        if not message:
+            return printed.text.rstrip("\n")
+        return "\n".join(filter(None, [printed.within(limit - num_bytes(message) - 1).rstrip("\n"), message]))
 
 
 def _by_name() -> None:
     """What `delegate` is when a cell names it without calling it."""
-
-
-def _request(call: HostCall, context: Mapping[str, str]) -> Request:
-    """Read the arguments of `delegate(goal, context=None, tokens=None, returns=None)`."""
-    try:
-        bound = SIGNATURE.bind(*call.args, **call.kwargs)
-    except TypeError as error:
-        raise MalformedAction(f"delegate{SIGNATURE}: {error}") from None
-    bound.apply_defaults()
-    given = bound.arguments
-    keys = _keys(given["context"], context)
-    return Request(
-        goal=given["goal"],
-        context=keys or (),
-        text=None if keys is not None else given["context"],
-        tokens=given["tokens"],
-        returns=given["returns"],
-    )
-
-
-def _keys(passed: object, context: Mapping[str, str]) -> list[object] | None:
-    """The context keys of a call, or None when it passes a value. Only a node with texts can name keys."""
-    if passed is None:
-        return []
-    if context and isinstance(passed, list) and all(isinstance(key, str) for key in passed):  # pyright: ignore[reportUnknownVariableType]
-        return list(passed)  # pyright: ignore[reportUnknownArgumentType]
-    return [passed] if isinstance(passed, str) and passed in context else None
-
-
-def _signature(goal: str, context: object = None, tokens: int | None = None, returns: object = None) -> None: ...
-
-
-SIGNATURE = inspect.signature(_signature)

@@ -1,9 +1,10 @@
 """For very small models: a sign at the start of a line says what the line is.
 
-    > goal        start a clone; texts follow by key: `> goal @key @key`
+    > goal        start a clone; texts follow by key, then the tokens it asks for: `> goal @key @key #300`
     = answer      the node's answer; the last such line counts
     < text        a clone's answer, with `?` after it when a limit ended the clone; `?` alone when there is no answer,
                   `no` when the clone was refused, `same` when that was because of its goal: the node's or an ancestor's
+                  one, `no #` when it was because of the tokens it asked for: no whole number from 1 up, or too few
     | more        continues the line above
     !             answer now
 
@@ -17,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ramet.agent.wording import after_thoughts, cut
+from ramet.agent.wording import after_thoughts, cut, shorten
 from ramet.errors import ConfigError
 from ramet.interfaces import Host, HostFunction, Outcome, Remaining, Report, Request, Result
-from ramet.types import Stop
+from ramet.types import Stop, clean
 
 ASK, ANSWER, RESULT, MORE, CLOSE = ">", "=", "<", "|", "!"
 ALONE = "."  # the system prompt of a node that may not delegate
@@ -28,6 +29,8 @@ REFUSED, SAME, UNKNOWN, CUT_OFF = "no", "same", "?", ".."
 NOTE = "note"
 NOT_A_SIGN = "<=>"  # after a sign: `>=`, `=>`, `==` are working
 KEY = re.compile(r"(?:^|\s)@(?=\S)")
+TOKENS = "#"
+ASKED = re.compile(r"\s#([-+]?\d\S*)$")  # the last word, if it looks like a number; `#tag` is part of the goal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ def read(text: str) -> ParsedTurn:
         read("> Compute 1+2\\n> Compute 3+4")  # ParsedTurn(goals=("Compute 1+2", "Compute 3+4"))
     """
     signed: list[tuple[str, list[str]]] = []
-    for line in after_thoughts(text).split("\n"):
+    for line in clean(after_thoughts(text)).split("\n"):
         if line[:1] == MORE and signed and signed[-1][0]:
             signed[-1][1].append(_content(line))
         elif line[:1] in (ASK, ANSWER) and (len(line) == 1 or line[1] not in NOT_A_SIGN):
@@ -72,10 +75,25 @@ def write(sign: str, text: str) -> str:
     return f"{sign} " + text.replace("\n", f"\n{MORE} ")
 
 
+def split_tokens(text: str) -> tuple[str, int | str | None]:
+    """A goal or key, and the tokens that are asked for after it. A wrong number stays a text, which is refused.
+
+    Example:
+        split_tokens("Compute 1+2 #300")  # ("Compute 1+2", 300)
+        split_tokens("Compute 1+2 #3k")   # ("Compute 1+2", "3k")
+        split_tokens("Compute 1+2")       # ("Compute 1+2", None)
+    """
+    found = ASKED.search(text)
+    if found is None:
+        return text, None
+    number = found.group(1)
+    return text[: found.start()].rstrip(), int(number) if re.fullmatch(r"[0-9]{1,12}", number) else number
+
+
 def final_answer(text: str) -> str | None:
     """The answer in a closing turn: its answer line, or else the last line that is not a goal."""
     answer = read(text).answer
-    lines = [line.strip() for line in after_thoughts(text).split("\n") if line[:1] not in (ASK, ANSWER)]
+    lines = [line.strip() for line in clean(after_thoughts(text)).split("\n") if line[:1] not in (ASK, ANSWER)]
     return answer or next((line for line in reversed(lines) if line), None)
 
 
@@ -136,21 +154,40 @@ class TerseSession:
     async def close(self, text: str) -> Outcome:
         return Outcome(done=True, answer=final_answer(text))
 
+    def answer_in_cut(self, text: str) -> str | None:
+        return final_answer(text)
+
     async def _delegate(self, turn: ParsedTurn, *, whole: bool) -> Outcome:
-        reports = await self.host.run_all([self._request(goal) for goal in turn.goals])
-        results = [Result("clone", self._result_text(report)) for report in reports]
-        faults = sum(report.stop is None for report in reports) + (turn.answer is not None)
+        limit, most = self.host.budget.max_result_chars, self.host.budget.max_calls
+        requests = [self._request(goal) for goal in turn.goals[:most]]
+        reports = await self.host.run_all(requests)
+        results = [
+            shorten([Result("clone", self._result_text(report, request))], limit)[0]
+            for report, request in zip(reports, requests, strict=True)
+        ]
+        excess = len(turn.goals) - len(reports)  # each line that asks is a call
+        results += [Result("clone", REFUSED)] * excess
+        faults = sum(report.stop is None for report in reports) + excess + (turn.answer is not None)
         if not whole:
             results.append(Result(NOTE, CUT_OFF))
-        return Outcome(results=results, faults=faults + (not whole))
+        return Outcome(results=results, action=turn.goals, faults=faults + (not whole))
 
-    def _request(self, goal: str) -> Request:
-        if not self.host.context:
-            return Request(goal=goal)  # without texts, an `@` is part of the goal
-        goal, *keys = KEY.split(goal)
-        return Request(goal=goal, context=[key.strip() for key in keys])
+    def _request(self, line: str) -> Request:
+        """Parse `goal @key @key #tokens`. A key of the node may itself end like a number of tokens."""
+        if not self.host.context:  # without texts, an `@` is part of the goal
+            goal, tokens = split_tokens(line)
+            return Request(goal=goal, tokens=tokens)
+        goal, *keys = KEY.split(line)
+        keys, tokens = [key.strip() for key in keys], None
+        if not keys:
+            goal, tokens = split_tokens(goal)
+        elif keys[-1] not in self.host.context:
+            keys[-1], tokens = split_tokens(keys[-1])
+        return Request(goal=goal, context=keys, tokens=tokens)
 
-    def _result_text(self, report: Report) -> str:
+    def _result_text(self, report: Report, request: Request) -> str:
+        if report.stop is None and report.refused in ("malformed", "tokens") and request.tokens is not None:
+            return f"{REFUSED} {TOKENS}"
         if report.stop is None:
             return SAME if report.refused == "same_goal" else REFUSED
         limited = "" if report.stop is Stop.ANSWERED else UNKNOWN

@@ -7,17 +7,18 @@ clone gets the text.
 from __future__ import annotations
 
 import inspect
-import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import anyio
-import json_repair
 
+from ramet.agent import reading
+from ramet.agent.functions import Failed, call_async
 from ramet.agent.prompts import load
+from ramet.agent.reading import Repairs, off_loop
+from ramet.agent.returns import read_answer, type_text
 from ramet.agent.wording import (
     CLOSING_REASON,
     after_thoughts,
@@ -27,17 +28,21 @@ from ramet.agent.wording import (
     cut,
     describe,
     missing_note,
+    num_bytes,
     remaining_text,
     report_text,
+    shorten,
     signature,
+    too_many_calls,
 )
 from ramet.errors import MalformedAction, ModelFault
 from ramet.interfaces import Host, HostFunction, Outcome, Remaining, Report, Request, Result
-from ramet.types import Stop
+from ramet.types import Stop, clean
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-BLOCK = re.compile(re.escape(OPEN) + r"(.*?)" + re.escape(CLOSE), re.DOTALL)
-ACCEPTED = ("goals", "context", "tokens")
+MAX_CALLS = 1000  # of a turn that are read
+MAX_NAME = 60  # bytes of a name in a message
+ACCEPTED = ("goals", "context", "tokens")  # as the prompt says; `returns` is accepted too, see `ToolsDialect`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,49 +54,80 @@ class Call:
     repaired: bool = False
 
 
-def parse_calls(text: str, *, finish: Literal["stop", "length"]) -> list[Call | MalformedAction]:
+def parse_calls(
+    text: str, *, finish: Literal["stop", "length"], repairs: Repairs | None = None
+) -> list[Call | MalformedAction]:
     """All calls of a turn, in order. An unreadable block becomes the fault that explains it.
 
     Example:
         parse_calls('<tool_call>{"name": "f", "arguments": {}}</tool_call>', finish="stop")
     """
-    text = after_thoughts(text)
-    if OPEN not in text:
-        return []
-    calls = [_parse(match.group(1)) for match in BLOCK.finditer(text)]
-    rest = BLOCK.sub("", text)
-    if OPEN in rest:
-        unclosed = rest.partition(OPEN)[2]
-        if finish == "length":
-            calls.append(MalformedAction("the turn was cut off before this call was complete"))
-        else:  # models drop the closing tag, servers strip it
-            calls.append(_parse(unclosed, repaired=True))
+    repairs = repairs or Repairs()
+    blocks, _, unclosed = split_calls(clean(after_thoughts(text)))
+    calls = [_parse(block, repairs) for block in blocks[:MAX_CALLS]]
+    if len(blocks) > MAX_CALLS:
+        calls.append(MalformedAction(f"one turn makes at most {MAX_CALLS:,} calls; {len(blocks):,} were written"))
+    elif unclosed is not None and finish == "length":
+        calls.append(MalformedAction("the turn was cut off before this call was complete"))
+    elif unclosed is not None:  # models drop the closing tag, servers strip it
+        calls.append(_parse(unclosed, repairs, repaired=True))
     return calls
 
 
-def _parse(block: str, *, repaired: bool = False) -> Call | MalformedAction:
+def split_calls(text: str) -> tuple[list[str], str, str | None]:
+    """The blocks between tags, the text outside of them, and the text after a tag that is not closed.
+
+    Example:
+        split_calls("a<tool_call>b</tool_call>c<tool_call>d")  # (["b"], "ac", "d")
+    """
+    blocks: list[str] = []
+    outside: list[str] = []
+    at = 0
+    while (start := text.find(OPEN, at)) >= 0:
+        outside.append(text[at:start])
+        end = text.find(CLOSE, start + len(OPEN))
+        if end < 0:
+            return blocks, "".join(outside), text[start + len(OPEN) :]
+        blocks.append(text[start + len(OPEN) : end])
+        at = end + len(CLOSE)
+    return blocks, "".join([*outside, text[at:]]), None
+
+
+def _parse(block: str, repairs: Repairs, *, repaired: bool = False) -> Call | MalformedAction:
     try:
-        loaded: object = json.loads(block)
-    except json.JSONDecodeError as error:
-        repaired = True
-        loaded = cast(object, json_repair.loads(block))
+        loaded, broken = _load(block, repairs)
         if not isinstance(loaded, dict):
-            return MalformedAction(f"not valid JSON ({error}): {cut(block.strip(), 80)}")
+            raise MalformedAction(f'a tool call is an object {{"name", "arguments"}}, not {cut(block.strip(), 80)}')
+        call = cast(dict[str, Any], loaded)
+        name, arguments = call.get("name"), call.get("arguments", {})
+        if isinstance(arguments, str):  # some models write the arguments as a JSON text
+            arguments, _ = _load(arguments, repairs)
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise MalformedAction('a tool call needs "name" (a string) and "arguments" (an object)')
+    except MalformedAction as fault:
+        return fault
+    return Call(name=name, arguments=cast(dict[str, Any], arguments), repaired=repaired or broken)
+
+
+def _load(text: str, repairs: Repairs) -> tuple[object, bool]:
+    """The value of a JSON text, and whether it had to be repaired. Only an object is worth repairing."""
+    try:
+        return reading.load(text), False
+    except MalformedAction as fault:
+        reason = str(fault)
+    try:
+        loaded = repairs.repair(text)
+    except MalformedAction as fault:
+        reason, loaded = f"{reason}; {fault}", None
     if not isinstance(loaded, dict):
-        return MalformedAction(f'a tool call is an object {{"name", "arguments"}}, not {cut(block.strip(), 80)}')
-    call = cast(dict[str, Any], loaded)
-    name, arguments = call.get("name"), call.get("arguments", {})
-    if isinstance(arguments, str):  # some models write the arguments as a JSON text
-        arguments = cast(object, json_repair.loads(arguments))
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        return MalformedAction('a tool call needs "name" (a string) and "arguments" (an object)')
-    return Call(name=name, arguments=cast(dict[str, Any], arguments), repaired=repaired)
+        raise MalformedAction(f"not valid JSON ({reason}): {cut(text.strip(), 80)}")
+    return cast(object, loaded), True
 
 
 def parse_requests(arguments: Mapping[str, Any], *, call: int) -> list[Request]:
     """The children that one `delegate` call requests.
 
-    A goal is a text, or an object with `goal` and its own `context` and `tokens`.
+    A goal is a text, or an object with `goal` and its own `context`, `tokens` and `returns`.
     """
     goals: object = arguments.get("goals", arguments.get("goal"))
     if isinstance(goals, (str, dict)):
@@ -100,15 +136,26 @@ def parse_requests(arguments: Mapping[str, Any], *, call: int) -> list[Request]:
         raise MalformedAction('delegate needs goals, a list of texts: {"goals": ["...", "..."]}')
     entries = cast(list[object], goals)
     shared = _as_list(arguments.get("context"))
-    tokens = arguments.get("tokens")
-    each = cast(list[object], tokens) if isinstance(tokens, list) else [tokens] * len(entries)
-    each = each + [None] * (len(entries) - len(each))
+    tokens, types = (_one_each(arguments.get(name), len(entries)) for name in ("tokens", "returns"))
     requests: list[Request] = []
-    for goal, wanted in zip(entries, each, strict=False):
+    for goal, wanted, returns in zip(entries, tokens, types, strict=True):
         entry = cast(dict[str, Any], goal) if isinstance(goal, dict) else {"goal": goal}
-        keys = [*shared, *_as_list(entry.get("context"))]
-        requests.append(Request(goal=entry.get("goal"), context=keys, tokens=entry.get("tokens", wanted), call=call))
+        requests.append(
+            Request(
+                goal=entry.get("goal"),
+                context=[*shared, *_as_list(entry.get("context"))],
+                tokens=entry.get("tokens", wanted),
+                returns=entry.get("returns", returns),
+                call=call,
+            )
+        )
     return requests
+
+
+def _one_each(value: object, number: int) -> list[object]:
+    """One value for each goal: those of a list, then none; or the same for all."""
+    each = cast(list[object], value) if isinstance(value, list) else [value] * number
+    return (each + [None] * number)[:number]
 
 
 def _as_list(value: object) -> list[object]:
@@ -118,13 +165,20 @@ def _as_list(value: object) -> list[object]:
 
 
 class ToolsDialect:
-    """The `tools` dialect."""
+    """The `tools` dialect.
 
-    name = "tools"
+    A parent may always ask for the type of an answer (`returns`). The prompt says so only with `returns=True`, as
+    `tools-returns`: models that were trained with the shorter prompt keep it.
+    """
+
     stop = ()
 
+    def __init__(self, *, returns: bool = False) -> None:
+        self.name = "tools-returns" if returns else "tools"
+        self._delegate = "tools_delegate_returns" if returns else "tools_delegate"
+
     def system(self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool) -> str:
-        tools = [load("tools_delegate")] if may_delegate else []
+        tools = [load(self._delegate)] if may_delegate else []
         if functions:
             tools.append(describe(functions))
         listing = "Tools:\n" + "\n".join(tools) if tools else "There are no tools: answer directly."
@@ -137,6 +191,8 @@ class ToolsDialect:
             parts.append("Context keys:\n" + "\n".join(f"- {key}" for key in host.context))
         elif host.context:
             parts.append(context_block(host.context))
+        if host.returns is not None:
+            parts.append(f"Answer with JSON of type {type_text(host.returns)}.")
         parts.append(missing_note(missing))
         return "\n\n".join(part for part in parts if part)
 
@@ -177,18 +233,37 @@ class ToolsSession:
 
     async def act(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
         self._turn += 1
-        calls = parse_calls(text, finish=finish)
+        calls = await off_loop(lambda repairs: parse_calls(text, finish=finish, repairs=repairs))
         if calls:
-            return await self._run(calls)
+            outcome = await self._run(calls)
+            return replace(outcome, action=[(call.name, call.arguments) for call in calls if isinstance(call, Call)])
         answer = answer_in(text)
         if answer is not None and finish == "stop":
-            return Outcome(done=True, answer=answer)
+            return self._answer(answer)
         why = "your turn was cut off before it ended" if finish == "length" else "your turn was empty"
         return Outcome(results=[Result("note", why)], faults=1)
 
+    def answer_in_cut(self, text: str) -> str | None:
+        _, plain, _ = split_calls(clean(after_thoughts(text)))
+        return answer_in(plain)
+
     async def close(self, text: str) -> Outcome:
-        plain = BLOCK.sub("", after_thoughts(text)).partition(OPEN)[0]
-        return Outcome(done=True, answer=answer_in(plain))
+        answer = self.answer_in_cut(text)
+        outcome = Outcome() if answer is None else self._answer(answer)
+        return outcome if outcome.done else Outcome(done=True, answer=answer, faults=outcome.faults)
+
+    def _answer(self, answer: str) -> Outcome:
+        """The answer; if the parent asked for a type, as checked JSON, or a fault that the clone can correct."""
+        if self.host.returns is None:
+            return Outcome(done=True, answer=answer)
+        try:
+            value, text = read_answer(answer, self.host.returns)
+            size, limit = num_bytes(text), self.host.result_bytes
+            if size > limit:
+                raise MalformedAction(f"the answer is {size:,} bytes; at most {limit:,} go back: answer with less")
+        except MalformedAction as fault:
+            return Outcome(results=[Result("note", str(fault))], faults=1)
+        return Outcome(done=True, answer=text, value=value)
 
     async def _run(self, calls: Sequence[Call | MalformedAction]) -> Outcome:
         """Run all calls of the turn: plain functions first, then async functions and clones in parallel."""
@@ -214,6 +289,9 @@ class ToolsSession:
         try:
             if isinstance(call, MalformedAction):
                 raise call
+            most = self.host.budget.max_calls
+            if most is not None and number >= most:
+                raise MalformedAction(too_many_calls(most))
             turn.repairs += call.repaired
             if call.name == "delegate":
                 turn.requests += [(number, request) for request in parse_requests(call.arguments, call=number)]
@@ -222,13 +300,15 @@ class ToolsSession:
                 turn.functions.append((number, call, self._function(call)))
         except ModelFault as fault:
             turn.faults += 1
-            turn.slots[number].append(Result(call.name if isinstance(call, Call) else "tool_call", str(fault)))
+            label = cut(call.name, MAX_NAME) if isinstance(call, Call) else "tool_call"
+            turn.slots[number].append(Result(label, cut(str(fault), self.host.output_bytes)))
 
     def _outcome(self, turn: TurnWork, reports: Sequence[Report]) -> Outcome:
         for ordinal, ((number, _), report) in enumerate(zip(turn.requests, reports, strict=True), start=1):
             turn.slots[number].append(self._result(report, ordinal))
             turn.faults += report.stop is None
-        results = [result for slot in turn.slots for result in slot]
+        limit = self.host.budget.max_result_chars
+        results = [result for slot in turn.slots for result in shorten(slot, limit)]
         return Outcome(results=results, repairs=turn.repairs, faults=turn.faults)
 
     def _result(self, report: Report, ordinal: int) -> Result:
@@ -238,28 +318,27 @@ class ToolsSession:
         function = self.host.functions.get(call.name)
         if function is None:
             known = ["delegate", *self.host.functions]
-            raise MalformedAction(f"there is no tool {cut(call.name, 60)!r}; there are {', '.join(known)}")
+            raise MalformedAction(f"there is no tool {cut(call.name, MAX_NAME)!r}; there are {', '.join(known)}")
         try:
             inspect.signature(function).bind(**call.arguments)
         except TypeError as error:
-            raise MalformedAction(f"{error}; the signature is {call.name}{signature(function)}") from None
+            raise MalformedAction(
+                f"{cut(str(error), 200)}; the signature is {call.name}{signature(function)}"
+            ) from None
         return function
 
     async def _call(self, function: HostFunction, call: Call, turn: TurnWork, number: int) -> None:
-        slot = turn.slots[number]
-        try:
-            value = function(**call.arguments)
-            value = await value if inspect.isawaitable(value) else value
-            slot.append(Result(call.name, cut(as_text(value), self.host.output_bytes)))
-        except (ModelFault, ValueError, LookupError) as fault:
+        text = await call_async(function, (), call.arguments, then=as_text)
+        if isinstance(text, Failed):
             turn.faults += 1
-            slot.append(Result(call.name, cut(f"error: {fault}", self.host.output_bytes)))
+            text = text.text
+        turn.slots[number].append(Result(call.name, cut(text, self.host.output_bytes)))
 
 
 def _ignored(call: Call) -> list[Result]:
     """Notes on arguments of a `delegate` call that have no effect: nothing is dropped silently."""
     notes: list[Result] = []
-    unknown = [name for name in call.arguments if name not in (*ACCEPTED, "goal")]
+    unknown = [name for name in call.arguments if name not in (*ACCEPTED, "goal", "returns")]
     if unknown:
         notes.append(Result("delegate", f"ignored {cut(', '.join(unknown), 80)}; accepted are {', '.join(ACCEPTED)}"))
     goals, tokens = call.arguments.get("goals"), call.arguments.get("tokens")

@@ -51,6 +51,8 @@ def _ids(page: Page) -> Ids:
 
 
 def _common(left: Ids, right: Ids) -> int:
+    if left == right:  # most pages are looked up whole
+        return len(left)
     for length, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return length

@@ -1,9 +1,10 @@
 # pyright: standard, reportMissingImports=false, reportIndexIssue=false
 """Steps on a GPU: each step is one captured CUDA graph, and the host plans one step ahead.
 
-Step sizes are rounded up to a fixed set, and a graph is captured for each size when it first occurs. The inputs of a
-step go to the device in one copy. Sampled tokens stay on the device for the next step to read. The host reads them one
-step later and discards the extra token of requests that have ended.
+Step sizes are rounded up to a small fixed set, and a graph is captured for each size when it occurs a second time. The
+inputs of a step, copies of pages included, go to the device in one transfer from pinned memory, and its results come
+back in one: nothing in a launch waits for the device. Sampled tokens stay on the device for the next step to read. The
+host reads them one step later and discards the extra token of requests that have ended.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ from ramet.engine.local.scheduler import Step
 from ramet.errors import ConfigError
 
 RING = 3  # buffers for steps in transit between host and device
-# Sizes that graphs are captured for: rows of steps that only decode, rows of steps with prompt chunks, ...
-DECODE_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-PREFILL_SIZES = (64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
-SAMPLE_SIZES = (16, 64, 128, 256, 512)  # ... tokens sampled in them, ...
-UPDATE_SIZES = (64, 512, 4096)  # ... and entries of page tables that change
+HIGH_PRIORITY = -1  # of the engine's stream: a step is short, and trees wait for it; the learner runs in between
+# Sizes that graphs are captured for: rows of steps that only decode, rows of steps with prompt chunks, and tokens
+# sampled in these. Steps of trees have many sizes, and a capture costs as much as many steps save, so there are few.
+DECODE_SIZES = (1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
+PREFILL_SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+SAMPLE_SIZES = (32, 128, 512)
+UPDATE_SIZES = (512, 8192)  # entries of page tables that change: in steps that only decode, and in others
+ALIGNED = 4  # inputs begin at multiples of 16 bytes: Triton compiles a kernel again for another alignment
 
 
 class CudaRunner:
@@ -60,7 +64,8 @@ class CudaRunner:
             heads=model.config.get_text_config().num_attention_heads,
         )
         self.decoder: Decoder = CudaFusedDecoder(model) if can_fuse(model) else PlainDecoder(model)
-        self.stream = torch.cuda.Stream(device)
+        self.stream = torch.cuda.Stream(device, priority=HIGH_PRIORITY)
+        self.captures = 0  # graphs captured so far
         self._graphs: dict[Key, Graph] = {}
         self._graph_memory = torch.cuda.graph_pool_handle()
         self._host = [np.zeros(0, dtype=np.int32)] * RING
@@ -78,14 +83,12 @@ class CudaRunner:
         if addresses != self._weights:  # captured graphs hold the old addresses
             self._weights = addresses
             self._graphs.clear()
+            self._graph_memory = torch.cuda.graph_pool_handle()  # the old one went with its last graph
         torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Results:
         with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
-            if step.copies:
-                pairs = torch.tensor(step.copies, device=self.device)
-                self.memory.cache[:, :, pairs[:, 1]] = self.memory.cache[:, :, pairs[:, 0]]
             return self._run(step)
 
     def _run(self, step: Step) -> Results:
@@ -113,14 +116,16 @@ class CudaRunner:
     def _key(self, step: Step, updates: int) -> Key:
         decodes, tokens = len(step.decodes), sum(chunk.end - chunk.start for chunk in step.chunks)
         filtered = any(request.sampling.top_p < 1 or request.sampling.top_k > 0 for request in step.sampling)
-        changes = _round_up(updates, UPDATE_SIZES)
         if not tokens:
             rows = _round_up(decodes, DECODE_SIZES)
-            return Key(rows, rows, 0, changes, filtered)
+            return Key(rows, rows, 0, _round_up(updates, UPDATE_SIZES), filtered)
         rows = _round_up(decodes + tokens, PREFILL_SIZES)
         samples = _round_up(max(decodes, len(step.sampling)), SAMPLE_SIZES)
         blocks = sum(-(-(chunk.end - chunk.start) // ROWS) for chunk in step.chunks)
-        return Key(rows, samples, max(rows // ROWS + samples, _power_of_two(blocks)), changes, filtered)
+        # A chunk begins at most one block that is not full, and at most one chunk of a step does not sample.
+        most = rows // ROWS + samples + 1
+        updates = _round_up(updates, UPDATE_SIZES[1:])
+        return Key(rows, samples, most if blocks <= most else _power_of_two(blocks), updates, filtered)
 
     def _updates(self, step: Step) -> list[tuple[int, int]]:
         """Changed entries of the page tables: (index, page number)."""
@@ -138,7 +143,7 @@ class CudaRunner:
         layout = graph.layout
         decodes = len(step.decodes)
         part = layout.parts(host)
-        part["counts"][:] = decodes, 0
+        part["counts"][:] = decodes, 0, len(step.copies)
         part["ids"][:decodes] = -1
         part["positions"][:decodes] = [request.planned - 1 for request in step.decodes]
         part["slots"][:decodes] = [request.slot for request in step.decodes]
@@ -157,6 +162,8 @@ class CudaRunner:
                 part["picks"][picked] = at - 1
                 picked += 1
         part["counts"][1] = block
+        if step.copies:
+            part["copies"][: 2 * len(step.copies)] = np.array(step.copies, dtype=np.int32).reshape(-1)
         part["ids"][at:] = 0
         part["positions"][at:] = 0
         part["slots"][at:] = self.padding_slot
@@ -189,15 +196,16 @@ class Layout:
 
     def __init__(self, key: Key) -> None:
         sizes = {
-            "counts": 2, "ids": key.rows, "positions": key.rows, "slots": key.rows, "picks": key.samples,
+            "counts": 3, "ids": key.rows, "positions": key.rows, "slots": key.rows, "picks": key.samples,
             "sampled_slots": key.samples, "keys": 2 * key.samples, "temperature": key.samples, "top_p": key.samples,
             "top_k": key.samples, "blocks": 2 * key.blocks, "update_at": key.updates, "update_to": key.updates,
+            "copies": 2 * key.blocks,  # a page is copied for a chunk, which has at least one block
         }  # fmt: skip
         self.spans: dict[str, slice] = {}
         at = 0
         for name, size in sizes.items():
             self.spans[name] = slice(at, at + size)
-            at += size
+            at += _aligned(size)
         self.size = at
 
     def parts(self, array: Any) -> dict[str, Any]:
@@ -209,55 +217,74 @@ class Layout:
 
 
 class Graph:
-    """The CUDA graph of one step size, captured when it first runs."""
+    """The CUDA graph of one step size, captured when it runs for the second time."""
 
     def __init__(self, runner: CudaRunner, key: Key) -> None:
         self.key = key
         self.layout = Layout(key)
         self.inputs = torch.zeros(self.layout.size, dtype=torch.int32, device=runner.device)
-        self.tokens = torch.zeros(key.samples, dtype=torch.int64, device=runner.device)
-        self.logprobs = torch.zeros(key.samples, dtype=torch.float32, device=runner.device)
+        shape = 2, _aligned(key.samples)
+        self.outputs = torch.zeros(shape, dtype=torch.int32, device=runner.device)
+        self.tokens, self.logprobs = self.outputs[0], self.outputs[1].view(torch.float32)
         self._fetched = [
-            (
-                torch.zeros(key.samples, dtype=torch.int64, pin_memory=True),
-                torch.zeros(key.samples, dtype=torch.float32, pin_memory=True),
-                torch.cuda.Event(),
-            )
-            for _ in range(RING)
+            (torch.zeros(shape, dtype=torch.int32, pin_memory=True), torch.cuda.Event()) for _ in range(RING)
         ]
         self._runner = runner
+        self._occurred = False
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run(self) -> None:
-        if self._graph is not None:
-            self._graph.replay()
-            return
-        self._compute()  # runs this step, and compiles kernels before the capture
-        graph = torch.cuda.CUDAGraph()
-        runner = self._runner
-        with (
-            _no_garbage_collection(),
-            torch.cuda.graph(graph, pool=runner._graph_memory, stream=runner.stream, capture_error_mode="thread_local"),
-        ):
+        if not self._occurred:  # this also compiles kernels, which must not happen in a capture
+            self._occurred = True
             self._compute()
-        self._graph = graph
+            return
+        if self._graph is None:
+            self._graph = self._capture()
+        self._graph.replay()
 
-    def fetch(self, turn: int) -> tuple[Tensor, Tensor, torch.cuda.Event]:
-        tokens, logprobs, ready = self._fetched[turn]
-        tokens.copy_(self.tokens, non_blocking=True)
-        logprobs.copy_(self.logprobs, non_blocking=True)
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """Record the kernels of a step without running them.
+
+        Not by `torch.cuda.graph`, which first waits for the device and gives all unused memory back to it, that of
+        the learner too.
+        """
+        graph = torch.cuda.CUDAGraph()
+        with _no_garbage_collection():
+            graph.capture_begin(pool=self._runner._graph_memory, capture_error_mode="thread_local")
+            try:
+                self._compute()
+            finally:
+                graph.capture_end()
+        self._runner.captures += 1
+        return graph
+
+    def fetch(self, turn: int) -> tuple[np.ndarray, np.ndarray, torch.cuda.Event]:
+        """Tokens and log-probs on the host; valid after the event."""
+        outputs, ready = self._fetched[turn]
+        outputs.copy_(self.outputs, non_blocking=True)
         ready.record(self._runner.stream)
-        return tokens, logprobs, ready
+        tokens, logprobs = outputs.numpy()
+        return tokens, logprobs.view(np.float32), ready
 
     def _compute(self) -> None:
         runner, part = self._runner, self.layout.parts(self.inputs)
         memory = runner.memory
+        if self.key.blocks:
+            self._copy_pages(part)
         memory.tables.view(-1).index_copy_(0, part["update_at"].long(), part["update_to"])
         slots = part["slots"]
         ids = torch.where(part["ids"] < 0, memory.last[slots.long()], part["ids"].long())
         view = CudaAttention(memory, self.key, part)
         logits = runner.decoder.logits(ids, part["positions"], part["picks"].long(), view)
         self._sample(logits, part)
+
+    def _copy_pages(self, part: dict[str, Tensor]) -> None:
+        layers, two, pages, kv_heads, page_size, head_dim = self._runner.memory.cache.shape
+        size = kv_heads * page_size * head_dim
+        kernels.copy_pages[(self.key.blocks, layers * two)](
+            self._runner.memory.cache, part["copies"], part["counts"][2:], pages * size, SIZE=size,
+            BLOCK=min(4096, triton.next_power_of_2(size)),
+        )  # fmt: skip
 
     def _sample(self, logits: Tensor, part: dict[str, Tensor]) -> None:
         count, size = logits.shape
@@ -291,6 +318,11 @@ def _round_up(count: int, sizes: tuple[int, ...]) -> int:
     """The smallest size that is at least `count`; beyond the last one, the next power of two."""
     place = bisect_left(sizes, count)
     return sizes[place] if place < len(sizes) else _power_of_two(count)
+
+
+def _aligned(count: int) -> int:
+    """So many numbers of four bytes, rounded up to a multiple of `ALIGNED`."""
+    return -(-count // ALIGNED) * ALIGNED
 
 
 def _power_of_two(count: int) -> int:

@@ -122,6 +122,8 @@ class LocalEngine:
         )
         request = Request(ids=ids, sampling=sampling, node_id=prompt.node_id, meter=meter or Meter())
         request.deliver = self._finished.append
+        # The thread counts a token after it has appended it, so that the count never runs ahead of the ids.
+        request.meter.partial = lambda: self._completion(request, request.meter.tokens)
         waiter = Waiter(loop=current_loop(lockstep=self.lockstep), event=anyio.Event())
         self._submit(request, waiter)
         try:
@@ -131,7 +133,7 @@ class LocalEngine:
                 self._cancel(request)
         if request.error is not None:
             raise EngineError(request.error) from self._fault
-        return self._completion(request)
+        return self._completion(request, len(request.logprobs))
 
     def ended(self, node_id: str) -> None:
         """Tell the engine that a node takes no more turns, so that its cached pages may be evicted."""
@@ -211,12 +213,13 @@ class LocalEngine:
             raise EngineError(f"the prompt has token ids outside this model's vocabulary of {vocabulary:,}")
         return list(prompt.ids)
 
-    def _completion(self, request: Request) -> Completion:
-        ids = tuple(request.sampled)
+    def _completion(self, request: Request, num_tokens: int) -> Completion:
+        """The first tokens that were sampled: all of them, unless the request is cancelled."""
+        ids = tuple(request.sampled[:num_tokens])
         return Completion(
             text=self.renderer.decode(ids) if self.renderer.exact else "",
             token_ids=ids,
-            logprobs=tuple(request.logprobs),
+            logprobs=tuple(request.logprobs[:num_tokens]),
             num_tokens=len(ids),
             finish=request.finish or "length",
             prompt_tokens=request.prompt_tokens,

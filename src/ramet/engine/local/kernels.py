@@ -46,6 +46,20 @@ def silu_mul(joint, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def copy_pages(cache, pairs, count, plane, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy pages of the whole cache. `pairs` is (from, to); one program per pair, layer and keys or values."""
+    pair = tl.program_id(0)
+    if pair >= tl.load(count):
+        return
+    base = cache + tl.program_id(1).to(tl.int64) * plane
+    source = tl.load(pairs + 2 * pair).to(tl.int64) * SIZE
+    target = tl.load(pairs + 2 * pair + 1).to(tl.int64) * SIZE
+    for start in range(0, SIZE, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(base + target + at, tl.load(base + source + at, mask=at < SIZE), mask=at < SIZE)
+
+
+@triton.jit
 def rotate_and_store(
     joint, positions, slots, tables, cache, cos, sin, q_norm, k_norm, eps, table_width, value_offset,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, PAGE: tl.constexpr, ALL: tl.constexpr,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ramet.interfaces import Ask, Move, View
 from ramet.tasks.aggregate.lines import bounds, find_spans, keys_of, labels_of, lines_in, num_lines, topics_of, truth
 from ramet.tasks.aggregate.query import Counts, Query, add, count, decide, grade, hear, how, read_query, say
+from ramet.tasks.check import last_number
 from ramet.tasks.dice import Dice
+from ramet.tasks.erring import Check, Habits, Wrong
+from ramet.tasks.split import Split, chunks, deal_texts
 from ramet.types import Task
 
 Span = tuple[int, int]  # first and last line
@@ -30,9 +34,13 @@ def pages_per_clone(task: Task) -> int:
 
 
 class Counting:
-    """Counts page by page, or delegates groups of neighbouring pages and adds up their counts."""
+    """Counts page by page, or delegates groups of neighbouring pages and adds up their counts.
 
-    def __init__(self, task: Task, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+    In the uniform style every node with several pages gives each half of them to a clone.
+    """
+
+    def __init__(self, task: Task, *, delegate: bool, dice_seed: tuple[object, ...], uniform: bool = False) -> None:
+        self.uniform = uniform
         self.task = task
         self.delegate = delegate
         self.dice_seed = dice_seed
@@ -56,11 +64,14 @@ class Counting:
         groups = self._groups(spans, view) if self._splits(spans, view) else []
         if groups and view.turn == 0:
             return Move(asks=tuple(self._ask(query.part, group) for group in groups))
-        counted = (
-            [hear(query.part, answer) for answer in view.history[0]]
-            if groups
-            else [self._count(query.part, span) for span in spans]
-        )
+        try:
+            counted = (
+                [hear(query.part, answer) for answer in view.history[0]]
+                if groups
+                else [self._count(query.part, span) for span in spans]
+            )
+        except ValueError:  # a clone was refused, or did not get to its answer
+            return Move(answer="Could not count: not every clone answered")
         total = add(query.part, counted)
         thought = [f"Together: {say(query.part, total)}"] if len(counted) > 1 else []
         if not groups and len(spans) <= SHOWN_PAGES:
@@ -75,8 +86,12 @@ class Counting:
         return [(max(first, a), min(last, b)) for a, b in pages]
 
     def _splits(self, spans: Sequence[Span], view: View) -> bool:
-        """Whether this node delegates: a root always, a clone with several pages at random."""
-        if not self.delegate or view.depth >= 2 or spans[0][0] == spans[-1][1]:
+        """Whether this node delegates: a root always, a clone with several pages at random or by the uniform rule."""
+        if not self.delegate or spans[0][0] == spans[-1][1]:
+            return False
+        if self.uniform:
+            return view.depth == 0 or len(spans) > 1
+        if view.depth >= 2:
             return False
         return view.depth == 0 or (len(spans) > 1 and Dice("deeper", *self.dice_seed, view.goal).chance(0.3))
 
@@ -86,6 +101,9 @@ class Counting:
             first, last = spans[0]
             middle = (first + last) // 2
             return [(first, middle), (middle + 1, last)]
+        if self.uniform:
+            middle = len(spans) // 2
+            return [(spans[0][0], spans[middle - 1][1]), (spans[middle][0], spans[-1][1])]
         dice = Dice("cut", *self.dice_seed, view.goal)
         most = min(pages_per_clone(self.task), len(spans) - 1)
         groups: list[Span] = []
@@ -97,9 +115,7 @@ class Counting:
         return groups
 
     def _ask(self, query: Query, span: Span) -> Ask:
-        about = f"The given lines are user requests, {among(self.topics)}" if self.topics else TRANSCRIPT
-        goal = f"{about} In the given lines, {query.text}? {how(query)} ({_name(span)})"
-        return Ask(goal=goal, context=tuple(keys_of(self.task, *span)))
+        return ask_for(self.task, query, span)
 
     def _count(self, query: Query, span: Span) -> Counts:
         lines = lines_in(self.task, *span, self.labels)
@@ -112,5 +128,77 @@ class Counting:
         return (", ".join(answers) or "none") if query.answers_with == "list" else answers[0]
 
 
+def ask_for(task: Task, query: Query, span: Span) -> Ask:
+    """Ask a clone this question about some lines."""
+    topics = topics_of(task)
+    about = f"The given lines are user requests, {among(topics)}" if topics else TRANSCRIPT
+    goal = f"{about} In the given lines, {query.text}? {how(query)} ({_name(span)})"
+    return Ask(goal=goal, context=tuple(keys_of(task, *span)))
+
+
+def split_lines(task: Task, parts: int) -> Split:
+    """Neighbouring pages in equal groups, or equal groups of lines if there are too few pages."""
+    query = read_query(task.question)
+    if query is None:
+        return deal_texts(task, parts, cut=False)
+    pages = [bounds(key) for key in task.context]
+    units = pages if len(pages) >= parts else [(line, line) for line in range(1, num_lines(task) + 1)]
+    groups = chunks([last - first + 1 for first, last in units], parts)
+    spans = [(units[group[0]][0], units[group[-1]][1]) for group in groups]
+    if len(spans) < 2:
+        return Split()
+    asks = tuple(ask_for(task, query.part, span) for span in spans)
+    return Split(parts=asks, combine="The parts cover all lines.")
+
+
 def _name(span: Span) -> str:
     return f"lines {span[0]}-{span[1]}"
+
+
+# Its mistakes.
+
+
+def counting_habits(task: Task) -> Habits:
+    """A clone that gets the wrong pages reports which lines are missing; a count above the number of lines is noticed.
+
+    A root that may delegate cannot read pages itself, so it reports lines that clones could not count.
+    """
+
+    def wrong_pages(ask: Ask, dice: Dice) -> Wrong | None:
+        others = [key for key in task.context if key not in ask.context]
+        if not others:
+            return None
+        wrong = replace(ask, context=(dice.pick(others),))
+        return Wrong(ask=wrong, line=f"I passed on {wrong.context[0]} instead of {', '.join(ask.context)}")
+
+    def missing_pages(view: View) -> str | None:
+        spans = find_spans(view.goal)
+        if view.keys is None or view.depth == 0 or not spans:
+            return None
+        missing = [key for key in keys_of(task, *spans[0]) if key not in view.keys]
+        return f"I was not given {', '.join(missing)}" if missing else None
+
+    def too_many(view: View, answer: str, dice: Dice) -> str | None:
+        query, (first, last) = read_query(view.goal), find_spans(view.goal)[0]
+        if query is None or query.kind != "count" or not answer.isdigit():
+            return None
+        return str(last - first + 1 + dice.between(1, 9))
+
+    return Habits(
+        verb="count",
+        works_alone=False,
+        spoil=wrong_pages,
+        misanswer=too_many,
+        check=_check_count,
+        impossible=missing_pages,
+        label=lambda ask: _name(find_spans(ask.goal)[0]),
+    )
+
+
+def _check_count(ask: Ask, told: str) -> Check:
+    """A number of lines cannot be larger than the number of lines given."""
+    query, (first, last) = read_query(ask.goal), find_spans(ask.goal)[0]
+    number, most = last_number(told), last - first + 1
+    if query is None or query.kind != "count" or number is None or float(number) <= most:
+        return Check()
+    return Check(ok=False, line=f"{_name((first, last))} are {most} lines, so {number} cannot be right")

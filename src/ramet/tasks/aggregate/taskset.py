@@ -16,12 +16,16 @@ from ramet.errors import ConfigError
 from ramet.interfaces import Oracle, TaskWorld, World
 from ramet.tasks.aggregate.grammar import GRAMMAR, draw_lines
 from ramet.tasks.aggregate.lines import Line, named_lines, named_numbers, pages, reference_of, topics_of, truth
-from ramet.tasks.aggregate.oracle import Counting, among, pages_per_clone
+from ramet.tasks.aggregate.oracle import Counting, among, counting_habits, pages_per_clone, split_lines
 from ramet.tasks.aggregate.query import Query, count, decide, grade, how, read_query, same_answer
 from ramet.tasks.dice import Dice
+from ramet.tasks.erring import Habits
 from ramet.tasks.files import WITH_META, TaskFile, read_context, task_file
+from ramet.tasks.manner import make_manner
 from ramet.tasks.oracle import Direct
 from ramet.tasks.registry import check_index, observed_sizes, parse_range, split_tasks
+from ramet.tasks.sources import named_source
+from ramet.tasks.split import Split
 from ramet.types import Node, Task, Verdict
 
 QUESTIONS = {
@@ -65,6 +69,9 @@ class Aggregate:
         kinds: Sequence[str] | str = tuple(QUESTIONS),
         seed: int = 0,
         data: str | Path | None = None,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
     ) -> None:
         self.lines, self.long_lines = parse_range(lines, name="lines"), parse_range(long_lines, name="long_lines")
         self.topics, self.users = parse_range(topics, name="topics", least=2), parse_range(users, name="users")
@@ -77,6 +84,7 @@ class Aggregate:
         self.kinds = tuple(kinds)
         self.seed = seed
         self.data = data
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
     def size(self, split: str) -> int | None:
         return len(self._file(split)) if "_" in split else None
@@ -188,9 +196,23 @@ class Aggregate:
             return observed_sizes(self, split_tasks(self, split))
         return self.long_lines if split == "long" else self.lines
 
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return named_source(split)
+
+    def split(self, task: Task, parts: int) -> Split:
+        """For the controls of an evaluation: the same counts for neighbouring pages."""
+        return split_lines(task, parts)
+
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
-        oracle = Counting(task, delegate=delegate, dice_seed=(task.id, seed))
-        return oracle if oracle.can_answer() else Direct(reference_of(task)["answer"])
+        place, uniform = (task.id, seed), self.manner.is_uniform(task.id, seed)
+        oracle, solo = (
+            Counting(task, delegate=choice, dice_seed=place, uniform=uniform) for choice in (delegate, False)
+        )
+        if not oracle.can_answer():
+            direct = Direct(reference_of(task)["answer"])
+            return self.manner.show(direct, solo=direct, habits=Habits(verb="find out"), seed=place)
+        return self.manner.show(oracle, solo=solo, habits=counting_habits(task), seed=place)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         kind, accepted = truth(task)

@@ -13,22 +13,23 @@ from typing import Any, cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import Ask, Move, TaskWorld, View, World
+from ramet.interfaces import Oracle, TaskWorld, World
 from ramet.tasks.check import exact_match
 from ramet.tasks.countdown.formula import Formula, join, last_formula, number, parse
+from ramet.tasks.countdown.oracle import HABITS, Solver
 from ramet.tasks.countdown.puzzle import (
-    IMPOSSIBLE,
     MOST_NUMBERS,
     NO_WAY,
     Puzzle,
     parse_puzzle,
-    reachable,
     solve,
     solves,
 )
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.files import WITH_META, TaskFile, task_file
+from ramet.tasks.manner import make_manner
 from ramet.tasks.registry import check_index, observed_sizes, parse_range, split_tasks
+from ramet.tasks.sources import named_source
 from ramet.types import Node, Task, Verdict
 
 SMALL, FEW = 10, 0.6  # this share of numbers is small: products of larger ones rarely fit
@@ -58,7 +59,11 @@ class Countdown:
         targets: Sequence[int] | int = (10, 999),
         seed: int = 0,
         data: str | Path | None = None,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
     ) -> None:
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
         self.numbers = parse_range(numbers, name="numbers", least=2)
         self.long_numbers = parse_range(long_numbers, name="long_numbers", least=self.numbers[1] + 1)
         self.targets = parse_range(targets, name="targets")
@@ -160,8 +165,17 @@ class Countdown:
             return observed_sizes(self, split_tasks(self, split))
         return self.long_numbers if split == "long" else self.numbers
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Solver:
-        return Solver(puzzle_of(task), solution_of(task), delegate=delegate, dice_seed=(task.id, seed))
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return named_source(split)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        puzzle, solution, place = puzzle_of(task), solution_of(task), (task.id, seed)
+        uniform = self.manner.is_uniform(task.id, seed)
+        oracle, solo = (
+            Solver(puzzle, solution, delegate=choice, dice_seed=place, uniform=uniform) for choice in (delegate, False)
+        )
+        return self.manner.show(oracle, solo=solo, habits=HABITS, seed=place)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         puzzle, solution = puzzle_of(task), solution_of(task)
@@ -181,8 +195,27 @@ class Game24(Countdown):
         "data_eval": "game24_eval of the data folder",
     }
 
-    def __init__(self, *, largest: int = 13, target: int = 24, seed: int = 0, data: str | Path | None = None) -> None:
-        super().__init__(numbers=(4, 4), largest=largest, targets=(target, target), seed=seed, data=data)
+    def __init__(
+        self,
+        *,
+        largest: int = 13,
+        target: int = 24,
+        seed: int = 0,
+        data: str | Path | None = None,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
+    ) -> None:
+        super().__init__(
+            numbers=(4, 4),
+            largest=largest,
+            targets=(target, target),
+            seed=seed,
+            data=data,
+            style=style,
+            mistakes=mistakes,
+            ask_tokens=ask_tokens,
+        )
 
     def draw(self, dice: Dice, size: int) -> Formula | None:
         """Draw a solution: any four numbers, if an exact search finds one."""
@@ -210,98 +243,3 @@ def puzzle_of(task: Task) -> Puzzle:
 
 def solution_of(task: Task) -> Formula:
     return parse(cast(dict[str, Any], task.reference)["solution"])
-
-
-# The oracle.
-
-
-class Solver:
-    """Tries first operations: alone one after the other, or each by a clone that gets the numbers left after it."""
-
-    def __init__(self, puzzle: Puzzle, solution: Formula, *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
-        self.puzzle = puzzle
-        self.solution = solution
-        self.delegate = delegate
-        self.dice_seed = dice_seed
-
-    def move(self, view: View) -> Move:
-        puzzle = self.puzzle if view.depth == 0 else parse_puzzle(view.goal)
-        if puzzle is None:
-            raise AssertionError(f"no puzzle in {view.goal!r}")
-        solution = self.solution if view.depth == 0 else puzzle.solution()
-        dice = Dice("first", *self.dice_seed, view.goal)
-        if not self._splits(puzzle, view):
-            return _alone(puzzle, solution, dice)
-        firsts = _firsts(puzzle, solution, dice, extra=dice.between(1, 3) if view.depth == 0 else 1)
-        if view.turn == 0:
-            asks = [
-                f'{_left(puzzle, operation).goal()} If there is none, answer "{IMPOSSIBLE}".' for operation in firsts
-            ]
-            tried = "; ".join(f"{operation} = {operation.value}" for operation in firsts)
-            return Move(thought=f"First operations to try: {tried}", asks=tuple(Ask(goal=goal) for goal in asks))
-        for operation, answer in zip(firsts, view.history[0], strict=True):
-            rest = last_formula(answer)
-            if rest is not None:
-                return Move(thought=f"{operation} = {operation.value} works: {rest}", answer=str(rest.put(operation)))
-        return _alone(puzzle, solution, dice)
-
-    def _splits(self, puzzle: Puzzle, view: View) -> bool:
-        """Whether this node delegates: a root always, a clone at random."""
-        if not self.delegate or view.depth >= 3 or len(puzzle.numbers) < 3:
-            return False
-        return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.3)
-
-
-def _alone(puzzle: Puzzle, solution: Formula | None, dice: Dice) -> Move:
-    """Some dead ends, then the solution, or the answer that there is none."""
-    if len(puzzle.numbers) > 2:
-        tries = _others(puzzle, dice)[: dice.between(0, 2)]
-        dead = [operation for operation in tries if _left(puzzle, operation).solution() is None]
-        lines = [f"{operation} = {operation.value}: {puzzle.target} is out of reach" for operation in dead]
-    else:
-        lines = (
-            []
-            if solution is not None
-            else [f"{operation} = {operation.value}" for operation in reachable(puzzle.numbers).values()]
-        )
-    if solution is None:
-        return Move(thought="\n".join([*lines, "No way leads there."]), answer=IMPOSSIBLE)
-    return Move(thought="\n".join([*lines, *solution.steps()]), answer=str(solution))
-
-
-def _firsts(puzzle: Puzzle, solution: Formula | None, dice: Dice, *, extra: int) -> list[Formula]:
-    """First operations to try, shuffled: one of the solution, if it has one with a whole result, and others."""
-    inner = [part for part in solution.walk() if _is_first(part)] if solution is not None else []
-    right = [dice.pick(inner)] if inner else []
-    others = [
-        operation
-        for operation in _others(puzzle, dice)
-        if not right or _left(puzzle, operation) != _left(puzzle, right[0])
-    ]
-    return dice.shuffled([*right, *others[:extra]])
-
-
-def _is_first(part: Formula) -> bool:
-    """Whether it joins two plain numbers to a whole number of at least 0, which a clone's goal can contain."""
-    plain = bool(part.sides) and not any(side.sides for side in part.sides)
-    return plain and part.value.denominator == 1 and part.value >= 0
-
-
-def _others(puzzle: Puzzle, dice: Dice) -> list[Formula]:
-    """First operations in random order, no two of which leave the same numbers."""
-    tries: dict[Puzzle, Formula] = {}
-    leaves = [number(value) for value in puzzle.numbers]
-    pairs = [(a, b) for i, a in enumerate(leaves) for j, b in enumerate(leaves) if i != j]
-    for a, b in dice.shuffled(pairs):
-        joined = join(a, dice.pick("+-*/"), b)
-        if joined is not None and _is_first(joined):
-            tries.setdefault(_left(puzzle, joined), joined)
-    return list(tries.values())
-
-
-def _left(puzzle: Puzzle, first: Formula) -> Puzzle:
-    """The puzzle after a first operation."""
-    left = list(puzzle.numbers)
-    for used in first.numbers():
-        left.remove(used)
-    return Puzzle((*left, int(first.value)), puzzle.target)

@@ -16,7 +16,7 @@ from ramet.tasks.craft.world import goal_for, list_targets, parse_targets
 from ramet.tasks.dice import Dice
 
 CRAFTS_A_TURN, ITEMS_A_TURN = 12, 24
-MOST_CLONES = (6, 3, 2)  # most clones of a node, by depth
+MOST_CLONES = (6, 3, 2)  # most clones of a node, by depth; the last number holds for all depths below
 ITEMS_A_CLONE = 3
 TRIES = 24
 AGAIN = 0.3  # how often a clone delegates
@@ -52,10 +52,12 @@ class Crafter:
         items: Mapping[str, object],
         delegate: bool,
         seed: Sequence[object],
+        levels: int = 3,
     ) -> None:
         self.ways = ways
         self.items = items
         self.delegate = delegate
+        self.levels = levels  # of clones, at most
         self._seed = tuple(seed)
         self._attempt = 0
         self._hands_on = False
@@ -108,7 +110,7 @@ class Crafter:
 
     def _splits(self, goal: str, targets: Mapping[str, int], depth: int) -> bool:
         """Whether this node delegates: a root always, a clone at random."""
-        if not self.delegate or depth >= len(MOST_CLONES) or len(bottom_up(self.ways, targets)) < 2:
+        if not self.delegate or depth >= self.levels or len(bottom_up(self.ways, targets)) < 2:
             return False
         return depth == 0 or self._hands_on or Dice("deeper", *self._seed, self._attempt, goal).chance(AGAIN)
 
@@ -116,11 +118,11 @@ class Crafter:
         """Items to delegate, grouped by clone: some of the items needed at one level of the recipes."""
         dice = Dice("cut", *self._seed, self._attempt, goal)
         if self._hands_on and (direct := self._direct(targets)):
-            return [[item] for item in direct[: MOST_CLONES[depth]]]
+            return [[item] for item in direct[: _most_clones(depth)]]
         top = max(self._height(item) for item in targets)
         level = dice.between(1, top if len(targets) > 1 else top - 1)
         needed = self._below(targets, level)
-        most = MOST_CLONES[depth]
+        most = _most_clones(depth)
         chosen = dice.sample(needed, dice.between(1, min(len(needed), 2 * most)))
         number = dice.between(-(-len(chosen) // ITEMS_A_CLONE), min(len(chosen), most))
         if number == 1 and all(item in chosen for item in targets):  # a single clone must not get the whole goal
@@ -209,6 +211,10 @@ class Crafter:
     def _thought(self, plan: Plan) -> str:
         """The totals, from the top down."""
         return "\n".join(craft_line(self.ways, item, plan.own.needs[item]) for item in reversed([*plan.own.crafts]))
+
+
+def _most_clones(depth: int) -> int:
+    return MOST_CLONES[min(depth, len(MOST_CLONES) - 1)]
 
 
 def _chunks(crafts: Sequence[Do], size: int) -> Iterator[Sequence[Do]]:

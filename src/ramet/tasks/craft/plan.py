@@ -94,11 +94,18 @@ def craft_line(ways: Ways, item: str, need: int, *, times: int | None = None) ->
     return f"{need}x {item}: {times} {'craft' if times == 1 else 'crafts'} of {way.makes} from {list_targets(takes)}"
 
 
+MANY_CRAFTS = 150  # of different items: so many are needed only in the deepest bucket
+
+
 def craft_budget(ways: Ways, targets: Mapping[str, int]) -> Budget:
-    """Enough for one node to craft everything, and for clones to craft parts of it twice."""
+    """Enough for one node to craft everything, and for clones to craft parts of it twice.
+
+    Nodes lend equal shares, so that a clone of a clone gets a small part of the whole. Of goals with many crafts even
+    such a part is long: their trees get three times as much.
+    """
     crafts = len(bottom_up(ways, targets))
     return Budget(
-        tokens=4000 + 1200 * crafts,
+        tokens=(4000 + 1200 * crafts) * (3 if crafts > MANY_CRAFTS else 1),
         nodes=64,
         depth=6,
         turns=16 + crafts,

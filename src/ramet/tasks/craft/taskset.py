@@ -16,6 +16,7 @@ from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import Oracle, World
 from ramet.tasks.craft.items import make_items
 from ramet.tasks.craft.oracle import Crafter
+from ramet.tasks.craft.parts import split_targets
 from ramet.tasks.craft.plan import craft_budget, craft_calls, score_of, ways_of, work_out
 from ramet.tasks.craft.worker import Worker
 from ramet.tasks.craft.world import (
@@ -24,12 +25,14 @@ from ramet.tasks.craft.world import (
     covers,
     goal_for,
     inventory_of,
-    is_impossible,
     targets_of,
     verdict_on,
+    why_impossible,
 )
 from ramet.tasks.dice import Dice
+from ramet.tasks.manner import make_manner
 from ramet.tasks.registry import check_index
+from ramet.tasks.split import Split
 from ramet.types import Node, Task, Verdict
 
 TIERS = {"easy": (2, 3), "medium": (4, 5, 6), "hard": (7, 8, 9), "extreme": (10, 11, 12)}
@@ -37,6 +40,7 @@ MOST = {"easy": 3, "medium": 3, "hard": 2, "extreme": 2}  # most units of the it
 TRAINED_ON = "medium"
 MIXED = {"train_shallow": 4, "train_mixed": 6}  # deepest tier of goals from train_easy and train_medium
 STYLES = ("cuts", "uniform", "mixed")
+LEVELS = 3  # of clones in the style "cuts"
 UNIFORM_SHARE = 0.8  # of demonstrations in the style "mixed"
 Goal = tuple[str, int]
 
@@ -45,7 +49,9 @@ class Craft:
     """Items to craft, one kind per task. Another `seed` gives another world of recipes.
 
     `style` is how demonstrations act: `cuts` splits at random places, `uniform` does the same at every depth, `mixed`
-    draws one of the two. `mistakes` is the share of nodes of uniform demonstrations that make a mistake and mend it.
+    draws one of the two. `levels` is how many levels of clones `cuts` has at most. In `uniform`, `mistakes` is the
+    share of nodes that make a mistake and mend it, and `per_clone` how many ingredients one clone makes at most. With
+    `ask_tokens` every clone is asked for with the tokens that its part takes.
     """
 
     name = "craft"
@@ -65,16 +71,32 @@ class Craft:
         "train_mixed": "1,440 goals of tier 2 to 6, from train_easy and train_medium",
     }
 
-    def __init__(self, *, seed: int = 0, style: str = "cuts", mistakes: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        levels: int = LEVELS,
+        per_clone: int = 1,
+        ask_tokens: bool = False,
+    ) -> None:
         if style not in STYLES:
             raise ConfigError(f"craft has no style {style!r}: {did_you_mean(style, STYLES)}")
         if not 0 <= mistakes <= 1:
             raise ConfigError(f"mistakes is a share from 0 to 1; got {mistakes!r}")
         if mistakes and style == "cuts":
             raise ConfigError("demonstrations with mistakes need the style uniform or mixed")
+        if min(levels, per_clone) < 1:
+            raise ConfigError(f"levels and per_clone are whole numbers from 1 up; got {levels!r} and {per_clone!r}")
+        if per_clone > 1 and style == "cuts":
+            raise ConfigError("per_clone needs the style uniform or mixed")
         self.seed = seed
         self.style = style
         self.mistakes = mistakes
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
+        self.levels = levels
+        self.per_clone = per_clone
         self.items = make_items(seed)
         self.ways = ways_of(self.items.book)
 
@@ -95,7 +117,7 @@ class Craft:
 
     def budget(self, task: Task) -> Budget:
         budget = craft_budget(self.ways, targets_of(task))
-        if self.style == "cuts":
+        if self.style == "cuts" and self.levels <= LEVELS:
             return budget
         # Trees of the uniform style have a node for every ingredient above tier 1, and each needs enough to act.
         return replace(budget, tokens=20 * budget.tokens, nodes=1024, parent_share=0.25)
@@ -117,13 +139,28 @@ class Craft:
 
     def impossible(self, task: Task, goal: str) -> bool:
         """Whether a goal asks for a base material, or for nothing that exists."""
-        return is_impossible(goal, self.items.book)
+        return self.why_impossible(task, goal) is not None
+
+    def why_impossible(self, task: Task, goal: str) -> str | None:
+        return why_impossible(goal, self.items.book)
+
+    def split(self, task: Task, parts: int) -> Split:
+        """For the controls of an evaluation: the ingredients of the target, dealt out."""
+        return split_targets(self.ways, targets_of(task), parts)
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
         """In the style of the taskset. The choice between two styles depends on the task and the seed."""
         if self._is_uniform(task, seed):
             depths = self.items.book.depths
-            return Worker(self.ways, items=depths, delegate=delegate, mistakes=self.mistakes, seed=(task.id, seed))
+            return Worker(
+                self.ways,
+                items=depths,
+                delegate=delegate,
+                mistakes=self.mistakes,
+                seed=(task.id, seed),
+                per_clone=self.per_clone,
+                ask_tokens=self.manner.ask_tokens,
+            )
         return Crafter(
             self.ways,
             inventory_of(task),
@@ -131,6 +168,7 @@ class Craft:
             items=self.items.book.depths,
             delegate=delegate,
             seed=(task.id, seed),
+            levels=self.levels,
         )
 
     def _is_uniform(self, task: Task, seed: int) -> bool:

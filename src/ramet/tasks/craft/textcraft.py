@@ -8,16 +8,20 @@ and up to three targets.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import Do, World
+from ramet.interfaces import Do, Oracle, World
 from ramet.tasks.craft.oracle import Crafter
+from ramet.tasks.craft.parts import split_targets
 from ramet.tasks.craft.plan import Way, Ways, craft_budget, craft_calls, score_of, ways_of, work_out
+from ramet.tasks.craft.worker import NodeWork, Worker
 from ramet.tasks.craft.world import (
     RULES,
     Book,
@@ -26,12 +30,14 @@ from ramet.tasks.craft.world import (
     covers,
     goal_for,
     inventory_of,
-    is_impossible,
     targets_of,
     verdict_on,
+    why_impossible,
 )
 from ramet.tasks.files import Fields, TaskFile, data_file, task_file
+from ramet.tasks.manner import make_manner
 from ramet.tasks.registry import check_index, observed_sizes, split_tasks
+from ramet.tasks.split import Split
 from ramet.types import Node, Task, Verdict
 
 FIELDS = (("meta", dict),)
@@ -51,8 +57,18 @@ class TextCraft:
         "synth_eval": "300 goals over other target items than synth_train",
     }
 
-    def __init__(self, *, data: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        data: str | Path | None = None,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
+    ) -> None:
+        if mistakes and style == "cuts":
+            raise ConfigError("demonstrations with mistakes need the style uniform or mixed")
         self.data = data
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
     def size(self, split: str) -> int | None:
         return len(self._file(split))
@@ -72,7 +88,11 @@ class TextCraft:
         return self._world(task)
 
     def budget(self, task: Task) -> Budget:
-        return craft_budget(self._ways(task), targets_of(task))
+        budget = craft_budget(self._ways(task), targets_of(task))
+        if self.manner.style == "cuts":
+            return budget
+        # As in `craft`: trees of the uniform style have a node for every ingredient above tier 1.
+        return replace(budget, tokens=20 * budget.tokens, nodes=1024, parent_share=0.25)
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         return verdict_on(task, world, node)
@@ -91,12 +111,29 @@ class TextCraft:
 
     def impossible(self, task: Task, goal: str) -> bool:
         """Whether a goal asks for something without a recipe, or for nothing that exists."""
-        return is_impossible(goal, self._book(task, inventory_of(task)))
+        return self.why_impossible(task, goal) is not None
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Crafter:
-        inventory = inventory_of(task)
-        items = self._book(task, inventory).depths
-        return Crafter(self._ways(task), inventory, task.question, items=items, delegate=delegate, seed=(task.id, seed))
+    def why_impossible(self, task: Task, goal: str) -> str | None:
+        return why_impossible(goal, self._book(task, inventory_of(task)))
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        """In the style of the taskset, as in `craft`. Where base materials are too few for `uniform`, it is `cuts`."""
+        inventory, place = inventory_of(task), (task.id, seed)
+        items, ways = self._book(task, inventory).depths, self._ways(task)
+        if self.manner.is_uniform(*place):
+            worker = Worker(ways, items=items, delegate=delegate, mistakes=self.manner.mistakes, seed=place)
+            needs = uniform_needs(worker, targets_of(task))
+            if all(inventory.get(item, 0) >= number for item, number in needs.items()):
+                return worker
+        return Crafter(ways, inventory, task.question, items=items, delegate=delegate, seed=place)
+
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return "synth" if split in SYNTH else "minecraft"
+
+    def split(self, task: Task, parts: int) -> Split:
+        """For the controls of an evaluation: the ingredients of the targets, dealt out."""
+        return split_targets(self._ways(task), targets_of(task), parts)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         ways = self._ways(task)
@@ -124,6 +161,16 @@ class TextCraft:
         # An item that is made twice may use different ingredients: one kind for both must be enough.
         candidates = [gold_ways(gold), gold_ways(gold[::-1])]
         return next((ways for ways in candidates if _enough(ways, targets_of(task), inventory)), candidates[0])
+
+
+def uniform_needs(worker: Worker, targets: Mapping[str, int]) -> Counter[str]:
+    """The base materials that a node of the uniform style and all its clones use."""
+    parts = NodeWork(worker, goal_for(targets), 0).parts
+    own = work_out(worker.ways, targets, [*parts])
+    needs = Counter({item: number for item, number in own.needs.items() if item not in worker.ways})
+    for item, number in parts.items():
+        needs += uniform_needs(worker, {item: number})
+    return needs
 
 
 def gold_ways(crafts: Sequence[Fields]) -> Ways:

@@ -1,9 +1,9 @@
 """A second oracle of crafting: every node acts in the same way, whatever its depth, and mends what goes wrong.
 
-A node looks up its targets, has one clone make each ingredient that is more than one craft away from base materials,
-crafts the other ingredients and the targets itself, and reads the results. It mends errors: wrong amounts are
-corrected, missing items are crafted or asked for. What cannot be mended is reported: no node answers that it crafted
-what it did not, unless that is the mistake it shows. Mistakes are drawn per node and carry no loss.
+A node looks up its targets, has clones make the ingredients that are more than one craft away from base materials, one
+each or a few each, crafts the other ingredients and the targets itself, and reads the results. It mends errors: wrong
+amounts are corrected, missing items are crafted or asked for. What cannot be mended is reported: no node answers that
+it crafted what it did not, unless that is the mistake it shows. Mistakes are drawn per node and carry no loss.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ramet.tasks.craft.mistakes import (
     possible_kinds,
     wrong_craft,
 )
+from ramet.tasks.craft.parts import OWN_TIER, Needs, deal, parts_of
 from ramet.tasks.craft.plan import Sums, Ways, craft_call, craft_calls, craft_line, work_out
-from ramet.tasks.craft.world import goal_for, list_targets, parse_amounts, parse_targets
+from ramet.tasks.craft.world import NO_ITEM, goal_for, list_targets, parse_amounts, parse_targets
 from ramet.tasks.dice import Dice
 
-OWN_TIER = 1  # items of this tier are crafted by the node that needs them, items above it by clones
 CRAFTS_A_TURN = 12
 MOST_MENDED = 6  # turns in which a node mends something
 AGAIN = ". The first try failed"  # part of a goal that is asked for once more
@@ -42,16 +42,30 @@ Problem = str | None  # why a goal cannot be met
 
 
 class Worker:
-    """Acts on what it reads. `mistakes` is the share of nodes that make one."""
+    """Acts on what it reads. `mistakes` is the share of nodes that make one.
+
+    A clone makes at most `per_clone` ingredients. With `ask_tokens`, every clone is asked for with the tokens that its
+    part is estimated to take; without, nodes lend equal shares.
+    """
 
     def __init__(
-        self, ways: Ways, *, items: Mapping[str, int], delegate: bool, mistakes: float, seed: Sequence[object]
+        self,
+        ways: Ways,
+        *,
+        items: Mapping[str, int],
+        delegate: bool,
+        mistakes: float,
+        seed: Sequence[object],
+        per_clone: int = 1,
+        ask_tokens: bool = False,
     ) -> None:
         self.ways = ways
         self.items = items
         self.delegate = delegate
         self.mistakes = mistakes
         self.seed = tuple(seed)
+        self.per_clone = per_clone
+        self.needs = Needs(ways, items, per_clone=per_clone) if ask_tokens else None
 
     def move(self, view: View) -> Move:
         """The next move, found by going through all moves so far again."""
@@ -79,10 +93,12 @@ class NodeWork:
 
     def __init__(self, worker: Worker, goal: str, depth: int) -> None:
         self.ways, self.items, self.delegate = worker.ways, worker.items, worker.delegate
+        self.per_clone, self.needs = worker.per_clone, worker.needs
         self.depth = depth
         self.wanted = parse_amounts(goal)
         self.targets = parse_targets(goal, worker.items)
         self.parts: dict[str, int] = {}
+        self.groups: dict[str, tuple[str, ...]] = {}  # the parts that one clone makes, by the first of them
         self.known: dict[str, None] = {}  # items whose recipes were looked up
         self.asked: set[str] = set()  # goals given to clones
         self.made: Counter[str] = Counter()
@@ -90,7 +106,9 @@ class NodeWork:
         self.dice = Dice("work", *worker.seed, goal, depth)
         self.mistake: Mistake | None = None
         if self.impossible() is None:
-            self.parts = self._parts()
+            self.parts = parts_of(self.ways, self.items, self.targets) if self.delegate else {}
+            groups = deal([*self.parts], per_clone=self.per_clone, tiers=self.items)
+            self.groups = {group[0]: group for group in groups}
             if AGAIN not in goal and self.dice.chance(worker.mistakes):
                 own = work_out(self.ways, self.targets, [*self.parts])
                 kinds = possible_kinds(self.ways, own, delegate=self.delegate, parts=self.parts)
@@ -119,7 +137,7 @@ class NodeWork:
         if (problem := self.impossible()) is not None:
             return problem
         if self._errs("own goal"):
-            (told,) = yield Move(asks=(Ask(goal=goal_for(self.targets)),), mistake=True)
+            (told,) = yield Move(asks=(self._ask_for(goal_for(self.targets)),), mistake=True)
             if not _refused(told):
                 self.made.update(self.targets if _succeeded(told) else {})
                 return _reason(told)
@@ -137,20 +155,11 @@ class NodeWork:
 
     # Clones.
 
-    def _parts(self) -> dict[str, int]:
-        """What clones make: the ingredients of the targets that are above the node's own tier."""
-        if not self.delegate:
-            return {}
-        takes = dict.fromkeys(ingredient for item in self.targets for ingredient in self.ways[item].takes)
-        parts = [item for item in takes if self.items[item] > OWN_TIER and item not in self.targets]
-        needs = work_out(self.ways, self.targets, parts).needs
-        return {item: needs[item] for item in parts}
-
     def _hand_out(self) -> Generator[Move, Results, tuple[list[str], Problem]]:
         """Ask clones for all parts in one turn; returns the items that the node need not craft, or the problem."""
         if not self.parts:
             return [], None
-        goals = {item: goal_for({item: number}) for item, number in self.parts.items()}
+        goals = {first: goal_for(self._amounts(group)) for first, group in self.groups.items()}
         is_wrong = self._spoil(goals)
         looked_up = self._own_ingredients()
         thought = "\n".join(craft_line(self.ways, item, number) for item, number in self.targets.items())
@@ -158,16 +167,26 @@ class NodeWork:
         self.known |= dict.fromkeys(looked_up)
         told = dict.fromkeys(goals, "")
         if goals or does:
-            asks = tuple(Ask(goal=goal) for goal in goals.values())
+            asks = tuple(self._ask_for(goal) for goal in goals.values())
             results = yield Move(thought=thought, does=does, asks=asks, mistake=is_wrong)
             told |= dict(zip(goals, results[len(does) :], strict=False))
         self.asked.update(goals.values())
-        given = [item for item in self.parts if not _refused(told.get(item, ""))]
-        failed = [item for item in given if item in told and not _succeeded(told[item])]
+        started = [first for first in self.groups if not _refused(told.get(first, "")) or NO_ITEM in told[first]]
+        given = [item for first in started for item in self.groups[first]]
+        failed = [first for first in started if first in told and not _succeeded(told[first])]
         problem = yield from self._ask_again(failed, told)
         if self.kept is not None:
             given = [item for item in given if item != self.kept] + [*self.ways[self.kept].takes]
         return given, problem
+
+    def _amounts(self, group: Sequence[str]) -> dict[str, int]:
+        return {item: self.parts[item] for item in group}
+
+    def _ask_for(self, goal: str, again: str = "") -> Ask:
+        """Ask a clone, with the tokens that its goal takes if they are estimated."""
+        targets = parse_targets(goal, self.items)
+        known = self.needs is not None and bool(targets) and all(item in self.ways for item in targets)
+        return Ask(goal=goal + again, tokens=self.needs.tokens(targets) if self.needs is not None and known else None)
 
     def _own_ingredients(self) -> list[str]:
         """The craftable ingredients of the targets that the node crafts itself, by mistake or not."""
@@ -181,11 +200,11 @@ class NodeWork:
     def _spoil(self, goals: dict[str, str]) -> bool:
         """Make one of the goals for clones wrong, if that is the mistake."""
         item = self.dice.pick([*goals])
-        number = self.parts[item]
+        number, others = self.parts[item], self._amounts(self.groups[item][1:])
         if self._errs("misname"):
-            goals[item] = goal_for({misname(item, self.items, self.dice): number})
+            goals[item] = goal_for({misname(item, self.items, self.dice): number} | others)
         elif self._errs("few") and number > 1:
-            goals[item] = goal_for({item: number - 1})
+            goals[item] = goal_for({item: number - 1} | others)
         elif self._errs("few") or self._errs("keep"):
             del goals[item]
             self.kept = item if self._errs("keep") else None
@@ -200,14 +219,14 @@ class NodeWork:
                 return _reason(told[item])
         if not failed:
             return None
-        results = yield self._ask({item: self.parts[item] for item in failed})
+        results = yield self._ask([self._amounts(self.groups[first]) for first in failed])
         return next((_reason(text) for text in results if not _succeeded(text) and not _refused(text)), None)
 
-    def _ask(self, parts: Mapping[str, int]) -> Move:
+    def _ask(self, groups: Sequence[Mapping[str, int]]) -> Move:
         """A move that asks for missing items; a goal that was asked for before is marked."""
-        thought = "\n".join(f"{number}x {item} is missing" for item, number in parts.items())
-        goals = [goal_for({item: number}) for item, number in parts.items()]
-        asks = tuple(Ask(goal=goal + AGAIN if goal in self.asked else goal) for goal in goals)
+        thought = "\n".join(f"{number}x {item} is missing" for group in groups for item, number in group.items())
+        goals = [goal_for(group) for group in groups]
+        asks = tuple(self._ask_for(goal, AGAIN if goal in self.asked else "") for goal in goals)
         self.asked.update(goals)
         return Move(thought=thought, asks=asks)
 
@@ -305,7 +324,7 @@ class NodeWork:
         if item not in self.ways:
             return _lack(failed.error)
         if self.delegate and self.items[item] > OWN_TIER:
-            (told,) = yield self._ask({item: number})
+            (told,) = yield self._ask([{item: number}])
             if not _refused(told):
                 return _reason(told) or ([], {})
             sums = work_out(self.ways, {item: number})

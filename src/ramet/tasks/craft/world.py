@@ -20,6 +20,7 @@ RULES = (
     "What is asked for comes on top of what is already held. A recipe makes a fixed number at a time, so more than "
     "was asked for may have to be made."
 )
+NO_ITEM = "there is no item"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +80,16 @@ def covers(goal: str, other: str, items: Mapping[str, object]) -> bool:
     return bool(wanted) and all(asked.get(item, 0) >= number for item, number in wanted.items())
 
 
-def is_impossible(goal: str, book: Book) -> bool:
-    """Whether a goal names no item that exists, or one that has no recipe."""
+def why_impossible(goal: str, book: Book) -> str | None:
+    """Why a goal cannot be met: it names no item that exists, or one that has no recipe; None if it can be."""
     targets = parse_targets(goal, book.depths)
-    return not targets or any(item not in book.recipes for item in targets)
+    for item in targets:
+        if item not in book.recipes:
+            return f"{item} is a base material: it cannot be crafted"
+    if targets:
+        return None
+    unknown = next(iter(parse_amounts(goal)), None)
+    return "the goal names no item: write 2x NAME" if unknown is None else f"{NO_ITEM} {unknown}"
 
 
 class CraftWorld:
@@ -97,6 +104,7 @@ class CraftWorld:
             "get_info": self.get_info,
             "view_inventory": self.view_inventory,
         }
+        self.order_matters = True  # calls can be repeated in the same order; nodes share the inventory
         self.actions = ("craft",)  # the other functions only look something up
         self._before: dict[int, dict[str, int]] = {}
         self._after: dict[int, dict[str, int]] = {}

@@ -53,11 +53,16 @@ class Plan:
     rounds: tuple[tuple[Part, ...], ...] = ()
     conclusion: str = ""  # thought after the parts are answered
 
-    def delegates(self, view: View, *dice_seed: object) -> bool:
-        """Whether a node delegates the parts: a root always, a clone at random."""
+    @property
+    def pages(self) -> tuple[str, ...]:
+        """All pages that it needs, each once."""
+        return tuple(dict.fromkeys(page for pages in self.reading for page in pages))
+
+    def delegates(self, view: View, *dice_seed: object, uniform: bool = False) -> bool:
+        """Whether a node delegates the parts: a root always, a clone at random; in the uniform style both."""
         if sum(map(len, self.rounds)) < 2 or view.depth >= 3:
             return False
-        return view.depth == 0 or Dice("deeper", *dice_seed, view.goal).chance(0.4)
+        return view.depth == 0 or uniform or Dice("deeper", *dice_seed, view.goal).chance(0.4)
 
 
 Planner = Callable[[str], Plan]  # from a goal
@@ -68,18 +73,27 @@ def reference_of(task: Task) -> Reference:
 
 
 def planner(
-    task: Task, fiction: Fiction | None, texts: Mapping[str, str], *, seed: int, help_goal: str = HELP
+    task: Task,
+    fiction: Fiction | None,
+    texts: Mapping[str, str],
+    *,
+    seed: int,
+    help_goal: str = HELP,
+    uniform: bool = False,
 ) -> Planner:
-    """A plan for every goal of a task; `help_goal` is the goal of a clone without a sub-question."""
+    """A plan for every goal of a task; `help_goal` is the goal of a clone without a sub-question.
+
+    In the uniform style a chain is cut in the middle, and steps that are ready run in parallel.
+    """
     if fiction is None:
-        rounds = _row_rounds(task, texts, Dice("plan", task.id, seed), help_goal)
+        rounds = _row_rounds(task, texts, None if uniform else Dice("plan", task.id, seed), help_goal)
         return _row_planner(task, rounds)
 
     def plan(goal: str) -> Plan:
         query = fiction.understand(goal)
         if query is None:
             raise AssertionError(f"no question in {goal!r}")
-        return _invented_plan(fiction, query, Dice("plan", task.id, seed, goal))
+        return _invented_plan(fiction, query, None if uniform else Dice("plan", task.id, seed, goal))
 
     return plan
 
@@ -87,7 +101,7 @@ def planner(
 # Invented worlds.
 
 
-def _invented_plan(fiction: Fiction, query: Query, dice: Dice) -> Plan:
+def _invented_plan(fiction: Fiction, query: Query, dice: Dice | None) -> Plan:
     sides = (query,) if isinstance(query, Chain) else query.sides
     walks = [fiction.walk(side) for side in sides]
     sentences = [say(*step) for side, walk in zip(sides, walks, strict=True) for step in _steps(side, walk)]
@@ -108,18 +122,28 @@ def _steps(chain: Chain, walk: Sequence[str]) -> list[tuple[str, str, str]]:
     return [(a, relation, b) for relation, (a, b) in zip(chain.path, pairwise(walk), strict=True)]
 
 
-def _parts(fiction: Fiction, chain: Chain, dice: Dice, *, compared: bool) -> list[Part]:
-    """The chain in pieces of one to three hops. A year to compare is a separate piece: its owner is needed too."""
+def _parts(fiction: Fiction, chain: Chain, dice: Dice | None, *, compared: bool) -> list[Part]:
     walk, hops = fiction.walk(chain), len(chain.path)
+    edges = _halves(hops, compared=compared) if dice is None else _pieces(hops, dice, compared=compared)
+    return [
+        Part(goal=ask(Chain(walk[a], chain.path[a:b])), pages=walk[a:b], answer=walk[b]) for a, b in pairwise(edges)
+    ]
+
+
+def _halves(hops: int, *, compared: bool) -> list[int]:
+    """Two pieces. A year to compare is a separate piece: its owner is needed too."""
+    return [0, hops] if hops < 2 else [0, hops - 1 if compared else hops // 2, hops]
+
+
+def _pieces(hops: int, dice: Dice, *, compared: bool) -> list[int]:
+    """Pieces of one to three hops. A year to compare is a separate piece: its owner is needed too."""
     edges = [0]
     while edges[-1] < hops:
         edge = min(hops, edges[-1] + dice.weighted((1, 2, 3), (6.0, 3.0, 1.0)))
         edges.append(hops - 1 if compared and edges[-1] < hops - 1 < edge else edge)
     if len(edges) == 2 and hops > 1:
         edges.insert(1, dice.between(1, hops - 1))
-    return [
-        Part(goal=ask(Chain(walk[a], chain.path[a:b])), pages=walk[a:b], answer=walk[b]) for a, b in pairwise(edges)
-    ]
+    return edges
 
 
 def _abreast(columns: Sequence[Sequence[T]]) -> tuple[tuple[T, ...], ...]:
@@ -208,7 +232,9 @@ def row_accepts(goal: str, question: str, reference: Reference) -> tuple[str, ..
     return final if number == len(steps) - 1 else (steps[number]["answer"],)
 
 
-def _row_rounds(task: Task, texts: Mapping[str, str], dice: Dice, help_goal: str) -> tuple[tuple[Part, ...], ...]:
+def _row_rounds(
+    task: Task, texts: Mapping[str, str], dice: Dice | None, help_goal: str
+) -> tuple[tuple[Part, ...], ...]:
     reference = reference_of(task)
     return _step_rounds(reference, dice) if "steps" in reference else _page_rounds(task, texts, help_goal)
 
@@ -228,10 +254,10 @@ def _row_planner(task: Task, rounds: tuple[tuple[Part, ...], ...]) -> Planner:
     return plan
 
 
-def _step_rounds(reference: Reference, dice: Dice) -> tuple[tuple[Part, ...], ...]:
+def _step_rounds(reference: Reference, dice: Dice | None) -> tuple[tuple[Part, ...], ...]:
     """The steps one by one, or all steps that are ready in parallel."""
     steps: list[Reference] = reference["steps"]
-    together = dice.chance(0.5)
+    together = dice is None or dice.chance(0.5)
     done: list[int] = []
     rounds: list[tuple[Part, ...]] = []
     while len(done) < len(steps):

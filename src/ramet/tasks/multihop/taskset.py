@@ -7,22 +7,26 @@ invented world, and those of MuSiQue's decompositions, are checked exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
-from ramet.interfaces import Ask, Move, TaskWorld, View, World
+from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
 from ramet.tasks.check import exact_match, f1
 from ramet.tasks.dice import Dice, in_eval
+from ramet.tasks.erring import Habits, Wrong
 from ramet.tasks.files import WITH_META, TaskFile, read_context, task_file
+from ramet.tasks.manner import make_manner
 from ramet.tasks.multihop.fiction import FEWEST_PAGES, MOST_PAGES, Comparison, Fiction, ask, draw, invent
 from ramet.tasks.multihop.plans import Part, Planner, Reference, planner, reference_of, row_accepts, row_reference
 from ramet.tasks.registry import check_index, observed_sizes, parse_range, split_tasks
+from ramet.tasks.sources import named_source
 from ramet.types import Node, Task, Verdict
 
 REQUIRED = (*WITH_META, ("context", list))
 ROWS = tuple(f"{name}_{part}" for name in ("2wiki", "musique", "hotpotqa") for part in ("train", "eval"))
-METRICS = ("em", "f1")
+METRICS = ("em", "f1", "judge")  # judge: no exact verdicts at all
 COMPARES = 0.3  # share of invented questions that are comparisons
 
 
@@ -46,6 +50,9 @@ class Multihop:
         pages: int = 16,
         metric: str = "em",
         seed: int = 0,
+        style: str = "cuts",
+        mistakes: float = 0.0,
+        ask_tokens: bool = False,
     ) -> None:
         if metric not in METRICS:
             raise ConfigError(f"metric must be one of {', '.join(METRICS)}; got {metric!r}")
@@ -57,6 +64,7 @@ class Multihop:
         self.pages = pages
         self.metric = metric
         self.seed = seed
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
     def size(self, split: str) -> int | None:
         return len(self._file(split)) if split in ROWS else None
@@ -123,9 +131,17 @@ class Multihop:
     def sizes(self, split: str) -> tuple[float, float] | None:
         return observed_sizes(self, split_tasks(self, split)) if split in ROWS else hops_of(split, self.hops)
 
-    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Reader:
-        plans = planner(task, _fiction(task), task.context, seed=seed)
-        return Reader(plans, list(task.context), delegate=delegate, dice_seed=(task.id, seed))
+    def source(self, split: str) -> str:
+        """The data set of a split, to know what is beyond training."""
+        return named_source(split)
+
+    def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        place, uniform, titles = (task.id, seed), self.manner.is_uniform(task.id, seed), list(task.context)
+        plans = planner(task, _fiction(task), task.context, seed=seed, uniform=uniform)
+        oracle, solo = (
+            Reader(plans, titles, delegate=choice, dice_seed=place, uniform=uniform) for choice in (delegate, False)
+        )
+        return self.manner.show(oracle, solo=solo, habits=reading_habits(plans, titles), seed=place)
 
     def self_check(self, task: Task) -> tuple[float, float]:
         accepted = accepted_of(task)
@@ -177,7 +193,12 @@ def compose(
 
 
 def grade(task: Task, node: Node, fiction: Fiction | None, *, metric: str) -> Verdict | None:
-    """The root by the metric; a clone by exact match, if its goal is a question with a known answer."""
+    """The root by the metric; a clone by exact match, if its goal is a question with a known answer.
+
+    With `metric="judge"` there is no exact verdict on any node.
+    """
+    if metric == "judge":
+        return None
     if node.parent is None:
         return marks(node.answer, accepted_of(task), metric)
     if fiction is not None:
@@ -197,9 +218,18 @@ def marks(answer: str | None, accepted: Sequence[str], metric: str) -> Verdict:
 
 
 class Reader:
-    """Answers directly, or delegates the reading hop by hop."""
+    """Answers directly, or delegates the reading hop by hop; in the uniform style each half of the hops to a clone."""
 
-    def __init__(self, plans: Planner, titles: Sequence[str], *, delegate: bool, dice_seed: tuple[object, ...]) -> None:
+    def __init__(
+        self,
+        plans: Planner,
+        titles: Sequence[str],
+        *,
+        delegate: bool,
+        dice_seed: tuple[object, ...],
+        uniform: bool = False,
+    ) -> None:
+        self.uniform = uniform
         self.plans = plans
         self.titles = titles
         self.delegate = delegate
@@ -207,7 +237,7 @@ class Reader:
 
     def move(self, view: View) -> Move:
         plan = self.plans(view.goal)
-        if not self.delegate or not plan.delegates(view, *self.dice_seed):
+        if not self.delegate or not plan.delegates(view, *self.dice_seed, uniform=self.uniform):
             return Move(thought=plan.thought, answer=plan.answer)
         if view.turn < len(plan.rounds):
             return Move(asks=self._asks(plan.rounds[view.turn], view))
@@ -226,3 +256,30 @@ class Reader:
         """The pages to pass on. A clone has only the pages it was given, so it adds no others."""
         more = [title for title in self.titles if title not in pages] if depth == 0 else []
         return tuple(dice.shuffled([*dict.fromkeys(pages), *dice.sample(more, dice.between(0, 3))]))
+
+
+# Its mistakes.
+
+
+def reading_habits(plans: Planner, titles: Sequence[str]) -> Habits:
+    """A clone that gets the wrong pages reports which are missing; its parent then passes them on.
+
+    A root that may delegate cannot read pages itself, so it reports a part that clones could not do.
+    """
+
+    def wrong_pages(ask: Ask, dice: Dice) -> Wrong | None:
+        needed = plans(ask.goal).pages
+        others = [title for title in titles if title not in needed]
+        if not others:
+            return None
+        wrong = replace(ask, context=(dice.pick(others),))
+        return Wrong(ask=wrong, line=f"It needs another text: {needed[0]}")
+
+    def missing_pages(view: View) -> str | None:
+        if view.keys is None or view.depth == 0:
+            return None
+        # The first one only: later ones are named in the pages before them.
+        missing = next((page for page in plans(view.goal).pages if page not in view.keys), None)
+        return None if missing is None else f"I was not given {missing}"
+
+    return Habits(verb="find out", works_alone=False, spoil=wrong_pages, impossible=missing_pages)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
 from ramet.train.local.checkpoint import load_state, save
 from ramet.train.local.forward import row_logprobs
-from ramet.train.local.gradients import LogprobFn, forward_backward
+from ramet.train.local.gradients import LogprobFn, current_logprobs, forward_backward
 from ramet.train.local.learner import Learner, apply_gradients, clip_gradients, discard_gradients, make_learner
 from ramet.train.local.policy import Lora, prepare
 from ramet.train.loss import Loss
@@ -32,6 +33,9 @@ from ramet.train.settings import TrainConfig, WarmConfig
 T = TypeVar("T")
 Reference = Callable[[Sequence[Row], float], Tensor]  # log-probs of rows at a temperature
 BETWEEN_VERSIONS = -1
+# Seconds after which Python takes the interpreter lock from a thread that does not release it by itself. Every call of
+# torch in the engine's thread waits that long while trees or the learner compute in Python.
+SWITCH_INTERVAL_S = 0.0001
 
 
 class LocalBackend:
@@ -62,13 +66,15 @@ class LocalBackend:
         self.skip_zero_credit = skip_zero_credit
         self.reference = reference
         self.threaded = threaded
+        self._between = False  # whether some, but not all updates of a step have been made
         self._threads_before = torch.get_num_threads()
+        self._switch_interval_before = sys.getswitchinterval()
         self._limit_threads()
 
     @property
     def version(self) -> int:
-        """The version of the weights; no valid number in the middle of an optimiser step."""
-        return self.engine.policy_version if self.learner.consistent else BETWEEN_VERSIONS
+        """The version of the weights; no valid number in the middle of an optimiser step, or between two of a step."""
+        return self.engine.policy_version if self.learner.consistent and not self._between else BETWEEN_VERSIONS
 
     async def forward_backward(self, rows: Sequence[Row], *, loss: Loss, temperature: float) -> Stats:
         work = partial(
@@ -89,14 +95,25 @@ class LocalBackend:
         reference = self.reference
         return None if reference is None else lambda batch: reference(batch, temperature)
 
-    async def optim_step(self, *, learning_rate: float) -> float:
-        return await self._run(partial(self._optim_step, learning_rate))
+    async def logprobs(self, rows: Sequence[Row], *, temperature: float) -> list[tuple[float, ...]]:
+        work = partial(
+            current_logprobs,
+            self.learner.policy,
+            rows,
+            micro_batch_tokens=self.micro_batch_tokens,
+            temperature=temperature,
+        )
+        return await self._run(work)
 
-    def _optim_step(self, learning_rate: float) -> float:
-        """The engine rests while weights change; what it samples afterwards has the next version."""
+    async def optim_step(self, *, learning_rate: float, last: bool = True) -> float:
+        return await self._run(partial(self._optim_step, learning_rate, last=last))
+
+    def _optim_step(self, learning_rate: float, *, last: bool) -> float:
+        """The engine rests while weights change; what it samples after the last update has the next version."""
         norm = clip_gradients(self.learner)
-        with self.engine.updating():
+        with self.engine.updating(version=None if last else self.engine.policy_version):
             apply_gradients(self.learner, learning_rate=learning_rate)
+            self._between = not last
         return norm
 
     async def discard(self) -> None:
@@ -106,6 +123,7 @@ class LocalBackend:
         if fresh or version != self.engine.policy_version:
             with self.engine.updating(version=version):
                 pass
+        self._between = False
 
     async def save(self, run: Path, *, step: int, keep: int) -> Path:
         return save(self.learner, run, step=step, tokenizer=self.folder, keep=keep)
@@ -119,6 +137,7 @@ class LocalBackend:
         """Stop the engine and free the memory, on the GPU too: the next model takes a share of what is free."""
         self.engine.close()
         torch.set_num_threads(self._threads_before)
+        sys.setswitchinterval(self._switch_interval_before)
         del self.engine, self.learner, self.reference
         gc.collect()
         if torch.cuda.is_available():
@@ -129,10 +148,15 @@ class LocalBackend:
         return anyio.to_thread.run_sync(work) if self.threaded else _call(work)
 
     def _limit_threads(self) -> None:
-        """One thread for a very small model on a CPU, as in the engine: several would mostly wait for each other."""
+        """One thread for a very small model on a CPU, as in the engine: several would mostly wait for each other.
+
+        On a GPU, the threads of the engine, of the trees and of the learner take turns often.
+        """
         core = self.learner.policy.core
         if core.device.type == "cpu" and core.num_parameters() < SINGLE_THREAD_BELOW:
             torch.set_num_threads(1)
+        if core.device.type == "cuda":
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 async def _call(work: Callable[[], T]) -> T:

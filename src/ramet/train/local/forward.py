@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import compress
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from ramet.models.attention import Plan, using
 from ramet.train.local.head import CHUNK_ELEMENTS, Targets, pick, token_logprobs
 from ramet.train.local.packing import pack
 from ramet.train.local.policy import Policy
+from ramet.train.local.transfer import to_device
 from ramet.train.local.trie_attention import padded_length, plan_for
 from ramet.train.rows import Row
 
@@ -74,8 +75,8 @@ def _packed(policy: Policy, rows: Sequence[Row]) -> _Reading:
     plan = plan_for(packed, policy.core.dtype, policy.device)
     padding = (0,) * (padded_length(packed, plan) - len(packed.token_ids))
     inputs = {
-        "input_ids": torch.tensor([packed.token_ids + padding], device=policy.device),
-        "position_ids": torch.tensor([packed.depths + padding], device=policy.device),
+        "input_ids": to_device(packed.token_ids + padding, policy.device)[None],
+        "position_ids": to_device(packed.depths + padding, policy.device)[None],
     }
     return _Reading(inputs=inputs, plan=plan, positions=packed.positions, tokens=packed.targets)
 
@@ -97,19 +98,17 @@ def _padded(policy: Policy, rows: Sequence[Row]) -> _Reading:
 
 def _arrange(reading: _Reading, device: torch.device) -> tuple[Tensor, Targets, Tensor]:
     """Each predicting position once, its targets in order, and the permutation back to the order of rows."""
-    counts = Counter(reading.positions)
-    places = sorted(counts)
-    slot_of = {place: slot for slot, place in enumerate(places)}
-    order = sorted(range(len(reading.positions)), key=reading.positions.__getitem__)
-    back = [0] * len(order)
-    for new, old in enumerate(order):
-        back[old] = new
+    positions = np.array(reading.positions)
+    places, slots, counts = np.unique(positions, return_inverse=True, return_counts=True)
+    order = np.argsort(positions, kind="stable")
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
     targets = Targets(
-        slots=torch.tensor([slot_of[reading.positions[at]] for at in order], device=device),
-        tokens=torch.tensor([reading.tokens[at] for at in order], device=device),
-        counts=tuple(counts[place] for place in places),
+        slots=to_device(slots[order], device),
+        tokens=to_device(np.array(reading.tokens)[order], device),
+        counts=tuple(counts.tolist()),
     )
-    return torch.tensor(places, device=device), targets, torch.tensor(back, device=device)
+    return to_device(places, device), targets, to_device(back, device)
 
 
 def _states(policy: Policy, reading: _Reading, places: Tensor) -> Tensor:

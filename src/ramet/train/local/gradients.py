@@ -15,6 +15,7 @@ from ramet.train.local.forward import Scores, row_logprobs
 from ramet.train.local.losses import Term, terms, token_loss
 from ramet.train.local.packing import plan_batches
 from ramet.train.local.policy import Policy
+from ramet.train.local.transfer import to_device
 from ramet.train.loss import Loss, rows_to_compute, totals
 from ramet.train.metrics import Stats
 from ramet.train.rows import Row
@@ -31,13 +32,13 @@ def forward_backward(
     temperature: float = 1.0,
     version: int | None = None,
     entropy: bool = False,
-    proximal: LogprobFn | None = None,
     reference: LogprobFn | None = None,
     skip_zero_credit: bool = False,
 ) -> Stats:
     """Add the gradient of the whole step's loss to the policy's parameters, one micro-batch at a time.
 
     With `version`, the gap between sampler and learner covers only rows sampled by that version: older ones differ.
+    Rows with `proximal` log-probs have none here: the weights may have changed since they were sampled.
     With `skip_zero_credit`, rows that cannot change the gradient are not computed; denominators count them.
     """
     counted = totals(rows)
@@ -52,14 +53,28 @@ def forward_backward(
             known.behaviour,
             known.credit,
             loss,
-            proximal=_without_gradient(proximal, batch),
+            proximal=known.proximal,
             reference=_without_gradient(reference, batch) if loss.kl else None,
         )
         weighted = (term.loss * known.share).sum()
         weighted.backward()
-        sums.add(weighted, scores, term, _gaps(scores.logprobs, known.behaviour, batch, version))
+        gaps = None if known.proximal is not None else _gaps(scores.logprobs, known.behaviour, batch, version)
+        sums.add(weighted, scores, term, gaps)
     skipped = sum(row.num_trained > 0 for row in rows) - len(computed)
     return sums.stats(rows, num_skipped=skipped, num_trained=counted.tokens, num_batches=len(batches))
+
+
+def current_logprobs(
+    policy: Policy, rows: Sequence[Row], *, micro_batch_tokens: int, temperature: float
+) -> list[tuple[float, ...]]:
+    """Log-probs of the trained tokens of each row, in the shape of `Row.logprobs`: 0 where the mask is False."""
+    found: dict[int, tuple[float, ...]] = {}
+    for batch in plan_batches(rows, tokens=micro_batch_tokens, packed=policy.packs):
+        with torch.no_grad():
+            values = iter(row_logprobs(policy, batch, temperature=temperature).logprobs.double().tolist())
+        for row in batch:
+            found[id(row)] = tuple(next(values) if trained else 0.0 for trained in row.mask)
+    return [found.get(id(row), (0.0,) * len(row.mask)) for row in rows]
 
 
 def _without_gradient(logprobs: LogprobFn | None, batch: Sequence[Row]) -> Tensor | None:
@@ -77,7 +92,7 @@ def _gaps(logprobs: Tensor, behaviour: Tensor | None, batch: Sequence[Row], vers
         return gaps
     fresh = [row.versions == (version,) for row in batch for _ in range(row.num_trained)]
     # By index, not by mask: a mask would make the device wait.
-    return gaps[torch.tensor(list(compress(range(len(fresh)), fresh)), dtype=torch.long, device=gaps.device)]
+    return gaps[to_device(list(compress(range(len(fresh)), fresh)), gaps.device, dtype=torch.long)]
 
 
 @dataclass(slots=True)

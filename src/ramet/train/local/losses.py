@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ramet.errors import ConfigError, TrainError
+from ramet.train.local.transfer import to_device
 from ramet.train.loss import CLIP_BOUNDS, Loss, Totals, share
 from ramet.train.rows import Row
 
@@ -23,6 +24,7 @@ class Terms:
     """Inputs of the loss for each trained token, in the order of `Scores.logprobs`."""
 
     behaviour: Tensor | None  # log-prob under the policy that sampled it; None: not recorded
+    proximal: Tensor | None  # under the policy before the first of several updates; None: this is the only one
     credit: Tensor  # advantage times weight
     share: Tensor
 
@@ -32,10 +34,12 @@ def terms(rows: Sequence[Row], totals: Totals, loss: Loss, *, like: Tensor) -> T
     counts = torch.tensor([row.num_trained for row in rows])
 
     def spread(values: Sequence[float]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float64).repeat_interleave(counts).to(like)
+        each = torch.tensor(values, dtype=torch.float64).repeat_interleave(counts)
+        return to_device(each.to(like.dtype), like.device)
 
     return Terms(
         behaviour=_behaviour(rows, loss, like=like),
+        proximal=_proximal(rows, like=like),
         credit=spread([row.advantage * row.weight for row in rows]),
         share=spread([share(row, totals, loss) if row.num_trained else 0.0 for row in rows]),
     )
@@ -49,6 +53,17 @@ def _behaviour(rows: Sequence[Row], loss: Loss, *, like: Tensor) -> Tensor | Non
                 raise TrainError(f"{row.name}: the engine recorded no log-probs, and this loss needs them")
             return None
         recorded += compress(row.logprobs, row.mask)
+    return to_device(torch.tensor(recorded, dtype=torch.float64).to(like.dtype), like.device)
+
+
+def _proximal(rows: Sequence[Row], *, like: Tensor) -> Tensor | None:
+    if not rows or rows[0].proximal is None:
+        return None
+    recorded: list[float] = []
+    for row in rows:
+        if row.proximal is None:
+            raise TrainError(f"{row.name}: other rows have log-probs of the start of the step, and it has none")
+        recorded += compress(row.proximal, row.mask)
     return torch.tensor(recorded, dtype=torch.float64).to(like)
 
 
@@ -72,7 +87,7 @@ def token_loss(
 ) -> Term:
     """One term per token.
 
-    `proximal` are log-probs of the policy at the start of this update, for a second pass over the same rows;
+    `proximal` are log-probs of the policy before the first of several updates, against which the ratio is taken;
     `reference` those of the model that the KL term pulls towards.
     """
     anchor = _anchor(logprobs, behaviour, loss, proximal)
@@ -83,7 +98,9 @@ def token_loss(
         return Term(loss=-correction * gain, clipped=clipped, kl=None)
     if reference is None:
         raise ConfigError("loss.kl needs the log-probs of a reference model")
-    kl = correction * ratio * k3(logprobs, reference)
+    kl = k3(logprobs, reference)
+    if loss.kl_gradient == "weighted":
+        kl = correction * ratio * kl
     return Term(loss=loss.kl * kl - correction * gain, clipped=clipped, kl=kl.detach())
 
 
@@ -119,7 +136,11 @@ def _gain(logprobs: Tensor, ratio: Tensor, credit: Tensor, loss: Loss) -> tuple[
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """Schulman's k3 estimator of the KL divergence, never negative. Its gradient is unbiased only times the ratio."""
+    """Schulman's k3 estimator of KL(policy || reference), never negative.
+
+    Its gradient is that of KL(policy || reference) only if it is multiplied by the ratio. By itself it is 1 minus
+    exp(reference - log-prob), whose mean over samples of the policy is the gradient of KL(reference || policy).
+    """
     gap = (reference - logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return gap.exp() - gap - 1
 

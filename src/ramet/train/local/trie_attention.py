@@ -22,6 +22,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from ramet.models.attention import Plan
 from ramet.train.local.packing import Packed, Span
+from ramet.train.local.transfer import to_device
 
 BLOCK = 128  # FlexAttention works in blocks of this many tokens; sequences are padded to whole blocks
 
@@ -98,9 +99,9 @@ class BlockAttention:
 
     def __init__(self, packed: Packed, device: torch.device, kernel: Callable[..., Any] | None = None) -> None:
         length = -(-len(packed.ends) // BLOCK) * BLOCK
-        ends = torch.tensor([*packed.ends, *range(len(packed.ends) + 1, length + 1)], dtype=torch.int32)
-        self.ends = ends.to(device)
-        self.mask = _block_mask(ends, self.ends)
+        ends = [*packed.ends, *range(len(packed.ends) + 1, length + 1)]
+        self.ends = to_device(ends, device, dtype=torch.int32)
+        self.mask = _block_mask(self.ends)
         self.kernel = kernel or _compiled()
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
@@ -117,28 +118,28 @@ def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=True)
 
 
-def _block_mask(ends: Tensor, ends_there: Tensor) -> BlockMask:
-    """The visible blocks, computed from `ends` alone without a mask of quadratic size."""
+def _block_mask(ends: Tensor) -> BlockMask:
+    """The visible blocks, computed from `ends` alone without a mask of quadratic size, on its device."""
     blocks = ends.view(-1, BLOCK)
-    first = torch.arange(len(blocks)) * BLOCK
+    first = torch.arange(len(blocks), device=ends.device) * BLOCK
     earlier = first[None, :] < first[:, None]  # [query block, key block]
     full = earlier & (blocks.amin(1)[None, :] >= first[:, None] + BLOCK)
-    touched = earlier & (blocks.amax(1)[None, :] > first[:, None]) | torch.eye(len(blocks), dtype=torch.bool)
+    touched = earlier & (blocks.amax(1)[None, :] > first[:, None]) | (first[None, :] == first[:, None])
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (key <= query) & (query < ends_there[key])
+        return (key <= query) & (query < ends[key])
 
     return BlockMask.from_kv_blocks(
-        *_ragged(touched & ~full, ends_there.device),
-        *_ragged(full, ends_there.device),
+        *_ragged(touched & ~full),
+        *_ragged(full),
         BLOCK_SIZE=BLOCK,
         mask_mod=sees,
         seq_lengths=(len(ends), len(ends)),
     )
 
 
-def _ragged(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+def _ragged(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """How many key blocks each query block attends to, and their indices first."""
     counts = blocks.sum(1, dtype=torch.int32)
     which = blocks.to(torch.int8).argsort(dim=1, descending=True, stable=True).to(torch.int32)
-    return counts[None, None].to(device), which[None, None].to(device)
+    return counts[None, None], which[None, None]

@@ -1,0 +1,71 @@
+"""`ramet fork`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ramet.cli.options import ApiKey, DataPath, Json, RunPath, Runs, Temperature
+
+
+def fork(
+    run: RunPath,
+    node: Annotated[int, typer.Option(help="Node to fork at, as `ramet show RUN --json` numbers them; 0 is the root.")],
+    turn: Annotated[int, typer.Option(help="Turn of the node that is taken again, counted from 0.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Any other setting, like engine.top_p=0.9 or judge.model=NAME."),
+    ] = None,
+    tree: Annotated[
+        str | None, typer.Option(help="The tree whose id this is or begins with; not needed if there is only one.")
+    ] = None,
+    without_delegation: Annotated[
+        bool, typer.Option("--without-delegation", help="The node may not delegate from this turn on.")
+    ] = False,
+    without_clone: Annotated[
+        int | None, typer.Option(help="Keep the turn, but refuse this one of the clones it started (a node).")
+    ] = None,
+    say: Annotated[str | None, typer.Option(help="The text of the turn, instead of sampling it.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="http: an OpenAI-compatible server. local: in this process.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option(help="Address of the server (default: the run's own model).")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model name on the server, smollm2, or a folder (default: the run's own model).")
+    ] = None,
+    api_key: ApiKey = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2, for exact token ids over HTTP."),
+    ] = None,
+    temperature: Temperature = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; some servers ignore it.")] = None,
+    data: DataPath = None,
+    runs: Runs = Path("runs"),
+    json: Json = False,
+) -> None:
+    """Take one turn of a recorded tree again: the same prefix, another continuation. Shows both trees.
+
+    Example: ramet fork runs/my-run --node 0 --turn 0 --without-delegation
+
+    A turn in your own words: ramet fork runs/my-run --tree 5f1c --node 3 --turn 2 --say "Answer: 42"
+    """
+    from ramet.agent.recording import ForkPoint
+    from ramet.tasks.forking import resolve_fork
+    from ramet.terminal.forks import run_fork
+
+    flags = {
+        "engine.kind": engine,
+        "engine.base_url": base_url,
+        "engine.model": model,
+        "engine.tokenizer": tokenizer,
+        "temperature": temperature,
+        "seed": seed,
+        "taskset.data": data,
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
+    point = ForkPoint(node=node, turn=turn, without_delegation=without_delegation, without_clone=without_clone, say=say)
+    plan = resolve_fork(run, tree, point, words=settings or [], flags=given)
+    run_fork(plan, api_key=api_key, runs=runs, as_json=json)

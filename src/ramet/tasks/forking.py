@@ -1,0 +1,149 @@
+"""What `ramet fork` is asked: a tree of a run directory, where to fork it, and with which model.
+
+Settings that the recorded prompts depend on come from the run. Its model is used too, unless another one is named: of a
+training run, the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ramet.agent.options import TreeOptions
+from ramet.agent.recording import ForkPoint, find_node
+from ramet.config import RunConfig, load, settings_of
+from ramet.errors import ConfigError, StoreError, did_you_mean
+from ramet.interfaces import Engine, Taskset
+from ramet.store import RunDir, read_trees
+from ramet.store.checkpoints import latest
+from ramet.tasks.play import goal_comparison, goal_measure, goal_problem
+from ramet.tasks.registry import TASKSETS, load_taskset
+from ramet.types import Tree
+
+# Settings of a run that its forks share.
+KEPT = (
+    *("taskset", "temperature", "show_budget", "allow_same_goal", "allow_impossible"),
+    *("instructions", "delegate_instructions", "judge"),
+)
+ENGINE = ("kind", "base_url", "model")  # one of these names another engine than the run's
+FIXED = ("budget", "dialect", "question")
+MAX_LISTED = 8  # ids of trees in an error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPlan:
+    """A tree, where it is forked and how the rest is sampled, checked before an engine is opened."""
+
+    config: RunConfig
+    run: Path
+    tree: Tree
+    point: ForkPoint
+    taskset: Taskset | None = None  # None: a question in plain text, which has no verdict
+
+    def options(self, engine: Engine) -> TreeOptions:
+        config, taskset, task = self.config, self.taskset, self.tree.task
+        return TreeOptions(
+            engine=engine,
+            world=None if taskset is None else taskset.world(task),
+            temperature=config.temperature,
+            seed=config.seed,
+            show_budget=config.show_budget,
+            same_goal=None if taskset is None else goal_comparison(taskset, task),
+            goal_size=None if taskset is None else goal_measure(taskset, task),
+            impossible=None if taskset is None else goal_problem(taskset, task),
+            allow_same_goal=config.allow_same_goal,
+            instructions=config.instructions,
+            delegate_instructions=config.delegate_instructions,
+            allow_impossible=config.allow_impossible,
+        )
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the forked tree comes from, for meta.json."""
+        point = self.point
+        changes = {
+            "without_delegation": point.without_delegation or None,
+            "without_clone": point.without_clone,
+            "say": point.say,
+        }
+        option = next(({name: value} for name, value in changes.items() if value is not None), None)
+        return {
+            "run": str(self.run.resolve()),
+            "tree": self.tree.id,
+            "node": point.node,
+            "turn": point.turn,
+            "option": option,
+        }
+
+
+def resolve_fork(
+    path: Path, tree_id: str | None, point: ForkPoint, *, words: Sequence[str] = (), flags: Mapping[str, Any]
+) -> ForkPlan:
+    """Find the tree, its taskset and its settings."""
+    run = RunDir.open(path)
+    tree = find_tree(run, tree_id)
+    find_node(tree, point)
+    given = settings_of(words)
+    for key in FIXED:
+        if key in given or any(flag.partition(".")[0] == key for flag in flags):
+            raise ConfigError(f"{key} cannot be set: a forked tree keeps that of its tree")
+    recorded = _recorded(run)
+    base = {key: recorded[key] for key in KEPT if key in recorded}
+    if not any(f"engine.{name}" in flags or name in given.get("engine", {}) for name in ENGINE):
+        base["engine"] = _engine_of(run, recorded)
+    config = load(RunConfig, base=base, words=words, flags={**flags, "question": tree.task.question})
+    if not config.engine.model:
+        raise ConfigError("which model? give --model NAME (the server's /v1/models lists them), a folder, or smollm2")
+    return ForkPlan(config=config, run=run.path, tree=tree, point=point, taskset=_taskset_of(tree, config))
+
+
+def find_tree(run: RunDir, tree_id: str | None) -> Tree:
+    """The tree with this id, or the only one whose id begins with it; without an id, the only tree of the run."""
+    ids: list[str] = []
+    matching: list[Tree] = []
+    for tree in read_trees(run):
+        if tree.id == tree_id:
+            return tree
+        ids.append(tree.id)
+        if (tree_id is None or tree.id.startswith(tree_id)) and len(matching) <= MAX_LISTED:
+            matching.append(tree)
+    if len(matching) == 1:
+        return matching[0]
+    if not ids:
+        raise StoreError(f"{run.path} has no finished tree yet")
+    if not matching:
+        raise StoreError(f"{run.path} has no tree {tree_id!r}: {_known(tree_id or '', ids)}")
+    which = f"{len(ids):,} trees: give --tree" if tree_id is None else f"several trees that begin with {tree_id!r}"
+    raise StoreError(f"{run.path} has {which} ({_listed([tree.id for tree in matching])})")
+
+
+def _known(word: str, ids: Sequence[str]) -> str:
+    return did_you_mean(word, ids) if len(ids) <= MAX_LISTED else f"it has {len(ids):,} ({_listed(ids)})"
+
+
+def _listed(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:MAX_LISTED]) + (", ..." if len(ids) > MAX_LISTED else "")
+
+
+def _recorded(run: RunDir) -> dict[str, Any]:
+    """The settings of the run, whichever command made it."""
+    try:
+        return tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"cannot read {run.path / 'config.toml'}: {error}") from None
+
+
+def _engine_of(run: RunDir, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    if "engine" in recorded:
+        return dict(recorded["engine"])
+    checkpoint = latest(run.path)
+    return {} if checkpoint is None else {"model": str(checkpoint), "kind": "local"}
+
+
+def _taskset_of(tree: Tree, config: RunConfig) -> Taskset | None:
+    """The taskset that made the task, by the task's id (`craft:hard/17`)."""
+    name, colon, _ = tree.task.id.partition(":")
+    return load_taskset(name, **config.taskset) if colon and name in TASKSETS else None

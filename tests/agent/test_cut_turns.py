@@ -1,0 +1,232 @@
+"""A call that a deadline or an interrupt cancels leaves a cut turn: what it had brought, token for token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ramet
+from ramet.agent.options import TreeOptions
+from ramet.agent.tree import TreeRun
+from ramet.engine.scripted import Reply
+from ramet.store import RunDir, read_trees
+from ramet.types import Node, Prompt
+from tests.agent.scripts import delegate, words
+from tests.conftest import in_virtual_time
+
+
+def run(script: Any, *, text_only: bool = False, dialect: str = "tools", **budget: Any) -> ramet.Tree:
+    engine = ramet.ScriptedEngine(script, token_ids=not text_only)
+    options = TreeOptions(engine=engine, budget=ramet.Budget(**budget), dialect=dialect)
+    return in_virtual_time(TreeRun("root", options).run)
+
+
+def counting(number: int) -> str:
+    """A text of `number` tokens for the scripted engine, all different."""
+    return " ".join(f"w{i}" for i in range(number))
+
+
+def shape(node: Node) -> list[tuple[str, int]]:
+    return [(turn.finish, turn.tokens) for turn in node.turns]
+
+
+@pytest.mark.parametrize("text_only", [False, True])
+def test_the_closing_call_reads_what_was_streamed_before_the_deadline(text_only: bool):
+    """90 of 100 seconds for ordinary turns, at 10 tokens per second: 900 of 2,000 words have arrived."""
+    read: list[str] = []
+
+    def script(prompt: Prompt) -> Reply:
+        if prompt.closing:
+            read.append("".join(message.content for message in prompt.messages))
+            return Reply(text="Answer: in time", rate=10)
+        return Reply(text=counting(2000), rate=10)
+
+    tree = run(script, text_only=text_only, seconds=100, tokens=100_000, window=100_000)
+    assert shape(tree.root) == [("cut", 900), ("stop", 4)]
+    assert tree.root.pieces[1].text == counting(900)
+    assert counting(900) in read[0]
+    assert "w900" not in read[0]
+    assert (tree.answer, tree.root.stop) == ("in time", ramet.Stop.DEADLINE)
+    assert tree.usage.tokens == 904
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_cut_turn_at_any_depth_has_the_ids_that_were_received(depth: int):
+    """A node at depth d has 90% of the time of its parent's ordinary turns, and generates 10 tokens per second."""
+
+    def script(prompt: Prompt) -> Reply:
+        if prompt.depth < depth and not prompt.turn:
+            return Reply(text=delegate(f"down {prompt.depth}"))
+        return Reply(text="Answer: short" if prompt.closing or prompt.turn else counting(2000), rate=10)
+
+    engine = ramet.ScriptedEngine(script)
+    budget = ramet.Budget(seconds=100, tokens=100_000, window=100_000, depth=depth, reserve=20)
+    tree = in_virtual_time(TreeRun("root", TreeOptions(engine=engine, budget=budget)).run)
+    deepest = tree.nodes[-1]
+    # Depth 0: 90 s. Depth 1: the child ends after 90 s and samples 81 s. Depth 2: 81 s, of them 72.9 s.
+    received = [900, 810, 729][depth]
+    assert (deepest.depth, shape(deepest)) == (depth, [("cut", received), ("stop", 3)])
+    ids = tuple(engine.tokenizer.encode(counting(received), control=False))
+    assert deepest.pieces[1].token_ids == ids
+    assert deepest.token_ids == [token for piece in deepest.pieces for token in piece.token_ids]
+    assert len(deepest.pieces[1].logprobs) == received
+    assert tree.answer == "short"
+    assert engine.generated == tree.usage.tokens
+
+
+def test_the_closing_call_is_as_long_as_the_time_left_allows():
+    """10 s left at 10 tokens per second, three quarters of them for tokens: 75."""
+
+    def script(prompt: Prompt) -> Reply:
+        return Reply(text=f"Answer: {counting(500)}" if prompt.closing else counting(2000), rate=10)
+
+    tree = run(script, seconds=100, tokens=100_000, window=100_000, reserve=1000)
+    assert shape(tree.root) == [("cut", 900), ("length", 75)]
+    assert tree.answer == counting(73)  # without the two tokens of `Answer:`
+    assert tree.seconds == pytest.approx(97.5)
+
+
+def test_however_little_time_is_left_a_few_tokens_may_be_generated():
+    """1 s left at 10 tokens per second is room for 7 tokens; 16 are always asked for, and 10 arrive."""
+
+    def script(prompt: Prompt) -> Reply:
+        return Reply(text=f"Answer: {counting(500)}" if prompt.closing else counting(2000), rate=10)
+
+    tree = run(script, seconds=10, tokens=100_000, window=200_000, reserve=1000)
+    assert shape(tree.root) == [("cut", 90), ("cut", 10)]
+    assert tree.usage.lost_tokens == 100_000 - 1000 - 90 + 16 - 10
+    assert (tree.answer, tree.root.stop) == (counting(8), ramet.Stop.DEADLINE)
+
+
+def test_without_a_measured_speed_the_closing_call_is_not_shortened():
+    """The first call has brought nothing when time is up."""
+
+    def script(prompt: Prompt) -> Reply:
+        return Reply(
+            text=f"Answer: {counting(50)}" if prompt.closing else words(2), seconds=0 if prompt.closing else 99
+        )
+
+    tree = run(script, seconds=10, reserve=1000)
+    assert shape(tree.root) == [("stop", 52)]
+
+
+def test_a_clone_without_a_call_of_its_own_uses_the_speed_of_the_tree():
+    """The root's call: 4 tokens in 0.4 s. The clone's first call brings nothing in its 81 s."""
+
+    def script(prompt: Prompt) -> Reply:
+        if prompt.depth:
+            return Reply(text=counting(400), rate=10 if prompt.closing else 0.01)
+        return Reply(text=delegate("part") if not prompt.turn else "Answer: done", rate=10)
+
+    tree = run(script, seconds=100, tokens=100_000, window=100_000, depth=1, reserve=1000)
+    asked = tree.root.turns[0].tokens
+    seconds = 0.9 * 100 - 0.1 * asked  # of the clone: until the root's reserve begins
+    speed = asked / (0.1 * asked + 0.9 * seconds)  # of the tree: its second call brought none in that time
+    assert shape(tree.nodes[1]) == [("length", max(16, int(0.75 * 0.1 * seconds * speed)))]
+
+
+@pytest.mark.parametrize(("dialect", "text", "answer"), [
+    ("tools", "so far 42 or", "so far 42 or"),
+    ("tools", "thinking Answer: 42 because", "42 because"),
+    ("terse", "= 42\n> more", "42"),
+    ("python", "Answer: 42 because", "42 because"),
+    ("python", "<python>\nfinish(42)", None),
+])  # fmt: skip
+def test_the_answer_in_a_closing_turn_that_was_cut_off(dialect: str, text: str, answer: str | None):
+    """The text has arrived when time is up, 10 s after the closing call began. A cell is not run any more."""
+    length = len(ramet.ScriptedEngine(str).tokenizer.encode(text, control=False))
+
+    def script(prompt: Prompt) -> Reply:
+        if not prompt.closing:
+            return Reply(text="x", seconds=3600)
+        return Reply(text=f"{text} {words(1000)}", rate=(length + 0.5) / 10)
+
+    tree = run(script, dialect=dialect, seconds=100, tokens=10_000, reserve=2000, window=100_000)
+    assert tree.root.turns[-1].finish == "cut"
+    assert tree.root.pieces[-1].text == text
+    assert (tree.answer, tree.root.stop) == (answer, ramet.Stop.DEADLINE)
+
+
+def test_a_node_with_one_turn_in_all_is_still_asked_for_its_answer():
+    def script(prompt: Prompt) -> Reply:
+        closing = len(prompt.messages) > 2
+        return Reply(text="Answer: 7" if closing else counting(2000), rate=10)
+
+    tree = run(script, seconds=100, turns=1, tokens=100_000, window=100_000, reserve=1000)
+    assert shape(tree.root) == [("cut", 900), ("stop", 3)]
+    assert (tree.answer, tree.root.stop) == ("7", ramet.Stop.DEADLINE)
+
+
+def test_a_run_that_is_cancelled_stores_what_was_streamed(tmp_path: Path):
+    engine = ramet.ScriptedEngine(lambda prompt: Reply(text=counting(1000), rate=10))
+    run = TreeRun("root", TreeOptions(engine=engine, budget=ramet.Budget(tokens=5000, window=100_000)))
+
+    async def work() -> None:
+        with anyio.move_on_after(20):
+            await run.run()
+
+    in_virtual_time(work)
+    store = RunDir.create(tmp_path, "cut")
+    store.write([run.tree])
+    (stored,) = read_trees(store)
+    assert stored.root.pieces[1].text == counting(200)
+    assert stored.root.pieces[1].token_ids == run.tree.root.pieces[1].token_ids
+    assert (shape(stored.root), stored.root.stop) == ([("cut", 200)], ramet.Stop.CANCELLED)
+    assert stored.answer is None
+
+
+def test_a_tree_can_be_forked_at_a_cut_turn_and_not_after_it():
+    def script(prompt: Prompt) -> Reply:
+        return Reply(text="Answer: late" if prompt.closing else counting(2000), rate=10)
+
+    engine = ramet.ScriptedEngine(script)
+    budget = ramet.Budget(seconds=100, tokens=100_000, window=100_000)
+    tree = in_virtual_time(TreeRun("root", TreeOptions(engine=engine, budget=budget)).run)
+    engine.script = lambda prompt: "Answer: another"
+
+    async def fork_at(turn: int) -> ramet.Tree:
+        return await ramet.fork(tree, node=0, turn=turn, engine=engine)
+
+    assert in_virtual_time(lambda: fork_at(0)).answer == "another"
+    with pytest.raises(ramet.ForkError, match="because of the deadline"):
+        in_virtual_time(lambda: fork_at(1))
+
+
+@settings(max_examples=60)
+@given(
+    rate=st.sampled_from([0.5, 3, 40, 1000]),
+    seconds=st.sampled_from([0.5, 7, 60]),
+    cancel=st.sampled_from([None, 0.3, 5, 40]),
+    tokens=st.sampled_from([40, 300, 5000]),
+    depth=st.integers(0, 2),
+    text_only=st.booleans(),
+)
+def test_with_cut_turns_no_budget_is_exceeded_and_nothing_is_counted_twice(
+    rate: float, seconds: float, cancel: float | None, tokens: int, depth: int, text_only: bool
+):
+    def script(prompt: Prompt) -> Reply:
+        wide = prompt.depth < depth and not prompt.turn
+        return Reply(text=delegate("a", "b") if wide else counting(300), rate=rate)
+
+    engine = ramet.ScriptedEngine(script, token_ids=not text_only)
+    budget = ramet.Budget(tokens=tokens, seconds=seconds, depth=depth, window=20_000)
+    run = TreeRun("root", TreeOptions(engine=engine, budget=budget))
+
+    async def work() -> None:
+        with anyio.move_on_after(cancel):
+            await run.run()
+
+    in_virtual_time(work)
+    used = run.tree.usage
+    assert used.tokens == engine.generated
+    assert used.tokens + used.lost_tokens + run.ledger.tokens == tokens
+    assert run.ledger.open == 0
+    for node in run.tree.nodes:
+        assert sum(turn.tokens for turn in node.turns) == node.usage.tokens
+        assert len([piece for piece in node.pieces if piece.sampled]) == len(node.turns)
+        assert node.usage.peak_window <= budget.window

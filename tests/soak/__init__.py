@@ -1,0 +1,1 @@
+"""Long runs under random faults: `make soak`. See docs/reliability.md."""
