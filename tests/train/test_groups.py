@@ -104,10 +104,12 @@ def test_a_step_does_not_wait_for_a_long_group_that_is_not_due() -> None:
 
 
 def test_a_group_of_the_largest_age_is_waited_for() -> None:
-    durations = {(step, place): 100.0 if (step, place) == (0, 0) else 1.0 for step in range(9) for place in range(3)}
+    # No two groups are complete at the same moment, nor one when a step begins.
+    durations = {(step, place): 1 + (3 * step + place) / 1000 for step in range(9) for place in range(3)}
+    durations[0, 0] = 100.0
     learnt = Learnt()
     pool = timed_pool(durations, per_step=3, ahead=2, max_age=5)
-    in_virtual_time(partial(learnt.learn, pool, range(9), 9, learning_s=[1] * 9))
+    in_virtual_time(partial(learnt.learn, pool, range(9), 9, learning_s=[2] * 9))
     assert ["000000-000" in groups for groups in learnt.groups].index(True) == 3
     # Steps 0 to 2 learnt from the eight others that were drawn for them and from 3-0. 3-1 and 3-2 began in step 1.
     assert learnt.groups[3] == ["000000-000", "000003-001", "000003-002"]
