@@ -63,7 +63,8 @@ async def run_cells(number: int) -> int:
     print(
         f"{len(CELLS[:number]):,} hostile cells: the event loop worked at most {busiest * 1000:.0f} ms without a pause "
         f"(limit {MAX_BUSY_S * 1000:.0f}), memory grew by at most {grown:.0f} MB (limit {MAX_GROWN_MB:.0f}), "
-        f"{broken} exceeded a limit"
+        f"{broken} exceeded a limit",
+        flush=True,
     )
     return broken
 

@@ -113,28 +113,41 @@ FORMS: dict[str, tuple[int, ...]] = {
     "await delegate('x', context=[10 ** 4000] * N)": (10, 1000),
     "x = await delegate('y' * N)\nfinish(x)": (10, 1_000_000),
 }
+# Values of every kind that hold a billion shared items, and ways in which a value leaves a cell.
+HOLDERS = {
+    "class A:\n  def __init__(self, x): self.x = x": "A(x)",
+    "from dataclasses import dataclass\n@dataclass\nclass A:\n  x: list": "A(x)",
+    "from collections import namedtuple\nP = namedtuple('P', 'x')": "P(x)",
+    "class A(Exception): pass": "A(x)",
+    "class A: pass\na = A()\nfor i in range(40):\n  b = A()\n  b.l = a\n  b.r = a\n  a = b": "a",
+    "y = 1": "ValueError(x)",
+    "z = 1": "{'a': x}.items()",
+}
+WAYS = (
+    "finish(V)",
+    "finish([V])",
+    "search(V)",
+    "await delegate(V)",
+    "await delegate('x', context=V)",
+    "assert False, V",
+)
 CELLS = [form.replace("N", str(size)) for form, sizes in FORMS.items() for size in sizes]
+CELLS += [
+    f"{NEST.replace('N', '9')}{holder}\n{way.replace('V', value)}" for holder, value in HOLDERS.items() for way in WAYS
+]
 
 # For the suite: those that are quick to run and have each done harm in some way.
 SAMPLE = [
     NEST.replace("N", "9") + "finish(x)",
     NEST.replace("N", "9") + "await delegate('x', context=x)",
-    NEST.replace("N", "9") + "await delegate(x)",
-    NEST.replace("N", "9") + "search(x)",
-    NEST.replace("N", "9") + "await look(x)",
     "x = [1] * 1000\nx.append(x)\nfinish(x)",
-    "x = []\nfor i in range(5000): x = [x]\nfinish(x)",
     "finish('é' * 7000000)",
-    "finish([i / 7 for i in range(100000)])",
     "for i in range(300): delegate('x', context='y' * 1000000)",
-    "await delegate('x', context=[i / 7 for i in range(30000)])",
     "await delegate('x', context=[10 ** 4000] * 1000)",
     "raise ValueError('x' * 10000000)",
-    "print('x' * 1000000)",
-    "finish(10 ** 5000)",
     "await delegate('x', tokens=-10 ** 5000)",
     "while True: search('x')",
-    "await delegate('x', context=[str(i) for i in range(10000)])",
     "import asyncio\nasyncio.Event()\n" + "x = 1 + 2 * 3 - 4\n" * 2000,
     "finish(['é' * 1000] * 100000)",
+    NEST.replace("N", "9") + "class A:\n  def __init__(self, x): self.x = x\nfinish(A(x))",
 ]

@@ -14,8 +14,8 @@ from ramet.agent.dialects.python import PythonDialect
 from ramet.agent.options import TreeOptions
 from ramet.agent.sandbox import Sandbox
 from ramet.agent.tree import TreeRun
-from ramet.config import JudgeConfig
 from ramet.engine.scripted import ScriptedEngine
+from ramet.engine.settings import JudgeConfig
 from ramet.store.parquet import arrow_schema, tree_to_rows
 from ramet.tasks.judge import Judge
 from ramet.types import Prompt, Task, Tree

@@ -17,11 +17,11 @@ pytestmark = [
 
 def test_there_are_two_hundred_hostile_cells() -> None:
     assert len(set(CELLS)) >= 200
-    assert len(SAMPLE) == 20
+    assert len(SAMPLE) == 12
 
 
 async def test_a_hostile_cell_does_not_fill_the_memory_of_the_host_or_block_its_event_loop() -> None:
-    async with Sandbox(workers=1, seconds=1.0) as sandbox:
+    async with Sandbox(workers=1, seconds=0.4) as sandbox:
         harness = Harness(sandbox)
         await run_cell(harness, "import asyncio\nasyncio.Event()\nfinish([1])")  # load everything
         for cell in SAMPLE:

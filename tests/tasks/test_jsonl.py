@@ -295,7 +295,7 @@ MANY = [
 ]
 
 
-SHOWN = [name for name in DIALECTS if name != "tools-returns"]  # demonstrations in that are those in tools
+SHOWN = [name for name in DIALECTS if name not in ("tools-returns", "native")]  # as `dialects_for` has it
 
 
 @pytest.mark.parametrize("check", ["exact", "f1", "regex", "number", f"{__name__}:same_answer"])
@@ -450,3 +450,37 @@ def test_a_pattern_that_never_ends_is_stopped_off_the_event_loop(tmp_path: Path)
     verdict = anyio.run(run).root.verdict
     assert verdict is not None
     assert (verdict.score, verdict.reason) == (0.0, "cannot be checked: it took more than 0.2 s")
+
+
+def test_a_custom_check_that_never_ends_is_stopped_off_the_event_loop(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def loops(answer, row):\n    while answer == 'slow':\n        pass\n    return True\n")
+    taskset = JsonLines(file=write(tmp_path, row()), check=f"{own}:loops", check_seconds=0.2)
+    ticks = 0
+
+    async def run(answer: str) -> Verdict | None:
+        engine = ScriptedEngine(lambda _: f"Answer: {answer}")
+        return (await play(taskset, taskset.task("all", 0), TreeOptions(engine=engine))).root.verdict
+
+    async def count() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def both() -> list[Verdict | None]:
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            verdicts = [await run("slow"), await run("fast")]
+            group.cancel_scope.cancel()
+        return verdicts
+
+    late = Verdict(score=0.0, how="exact", reason="cannot be checked: it took more than 0.2 s")
+    assert anyio.run(both) == [late, Verdict(score=1.0, how="exact")]
+    assert ticks > 10  # 0.2 s in slices of 5 ms, and the start of the process
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_the_seconds_of_a_check_are_above_zero(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="check_seconds must be a number above 0"):
+        JsonLines(file="never-read.jsonl", check_seconds=seconds)

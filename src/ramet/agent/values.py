@@ -7,8 +7,8 @@ million items. So sizes are counted as if nothing were shared, and the count end
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Protocol, cast, runtime_checkable
 
 from ramet.errors import MalformedAction
 from ramet.types import clean
@@ -20,6 +20,14 @@ MAX_DEPTH = 100  # of nested lists and dicts
 MAX_BITS = 14_000  # of a whole number, about 4,200 digits: Python writes no number of more than 4,300
 SMALL = 4096  # bytes: a value that may be written out whole in a message
 END = object()
+
+
+@runtime_checkable
+class Instance(Protocol):
+    """An object of a class that a cell defined, as it crosses from the sandbox. Its repr writes all of it."""
+
+    @property
+    def attributes(self) -> Mapping[str, object]: ...
 
 
 def measure(value: object, *, most: int = MAX_BYTES) -> int:
@@ -60,6 +68,10 @@ def _inside(item: object) -> Iterable[object] | None:
     if isinstance(item, dict):
         pairs = cast(dict[object, object], item)
         return [*pairs.keys(), *pairs.values()]
+    if isinstance(item, Instance):
+        return [*item.attributes.values(), *item.attributes]
+    if isinstance(item, BaseException):
+        return item.args
     return cast(Iterable[object], item) if isinstance(item, list | tuple | set | frozenset) else None
 
 
@@ -82,7 +94,7 @@ def brief(value: object) -> str:
         return clean(repr(value))
     if isinstance(value, int):
         return "a number of more than 4,000 digits"
-    size = f" of {len(cast(list[object], value)):,} items" if _inside(value) is not None else ""
+    size = f" of {len(cast(list[object], value)):,} items" if isinstance(value, Sized) else ""
     return f"a {type(value).__name__}{size}"
 
 

@@ -1,19 +1,21 @@
-"""Custom checks of answers: functions of the user, named as "module:function" or "file.py:function"."""
+"""Custom checks of answers: functions of the user, named as "module:function" or "file.py:function".
+
+They run in the process of a grader: a check that loops, blocks or crashes costs one verdict and nothing else.
+"""
 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 from ramet.agent.functions import describe_error
 from ramet.errors import ConfigError
+from ramet.plugins import import_file
 from ramet.tasks.files import Fields
-from ramet.tasks.grader import Unfinished
+from ramet.tasks.grader import Grader, Unfinished
 
 Check = Callable[[str, Fields], object]
 
@@ -22,8 +24,8 @@ def load_check(spec: str) -> Check:
     """Import the function "module:function" or "file.py:function"."""
     place, _, name = spec.rpartition(":")
     try:
-        module = _import_file(Path(place)) if place.endswith(".py") else import_module(place)
-    except (ImportError, OSError, SyntaxError, ValueError) as error:
+        module = import_file(place) if place.endswith(".py") else import_module(place)
+    except (ConfigError, ImportError, SyntaxError, ValueError) as error:
         raise ConfigError(f"jsonl: cannot import the check {spec}: {error}") from None
     function = getattr(module, name, None)
     if not callable(function):
@@ -35,8 +37,39 @@ def load_check(spec: str) -> Check:
     return function
 
 
-def run_check(check: Check, answer: str, row: Fields) -> object:
-    """What a custom check returns. One that raises has not accepted the answer."""
+class CustomCheck:
+    """A check that is imported here once, to refuse what cannot work, and called in the process of its grader.
+
+    Example:
+        CustomCheck("my_checks.py:polite", seconds=30.0).score("Thank you.", {"answer": "thanks"}, task_id="1")
+    """
+
+    def __init__(self, spec: str, *, seconds: float) -> None:
+        load_check(spec)
+        place, _, name = spec.rpartition(":")
+        self.spec = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else spec
+        self.seconds = seconds
+        self.grader = Grader(__name__, library="json")
+
+    def score(self, answer: str, row: Fields, *, task_id: str) -> float:
+        """The score of an answer. `Unfinished` if the check raised or took too long."""
+        return self.grader.call("run_check", self.spec, answer, row, task_id, seconds=self.seconds)
+
+
+# In the grader process.
+
+
+def run_check(spec: str, answer: str, row: Fields, task_id: str) -> float:
+    """The score that a check gives. One that raises has not accepted the answer."""
+    return checked_score(_call(_loaded(spec), answer, row), f"jsonl: {Path(spec).name} on {task_id}")
+
+
+@cache
+def _loaded(spec: str) -> Check:
+    return load_check(spec)
+
+
+def _call(check: Check, answer: str, row: Fields) -> object:
     try:
         return check(answer, row)
     except ConfigError:
@@ -44,15 +77,6 @@ def run_check(check: Check, answer: str, row: Fields) -> object:
     except Exception as error:  # noqa: BLE001  the user's code may raise anything
         name, message = describe_error(error)
         raise Unfinished(f"{name}: {' '.join(message.split())}") from None
-
-
-def _import_file(file: Path) -> Any:
-    spec = spec_from_file_location(f"ramet_check_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is not a Python file")
-    module = sys.modules[spec.name] = module_from_spec(spec)  # dataclasses look up their module there
-    spec.loader.exec_module(module)
-    return module
 
 
 def checked_score(value: object, where: str) -> float:

@@ -29,18 +29,6 @@ MEMORY = 8 * 2**30  # bytes of address space; numeric libraries reserve far more
 START_S = 120.0  # loading a large library from a cold disk
 SLICE_S = 0.005  # the longest that waiting for a verdict blocks the event loop
 T = TypeVar("T")
-MISHAPS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
 
 
 class Unfinished(ModelFault):
@@ -54,9 +42,10 @@ class Grader:
         Grader("ramet.tasks.math", library="math_verify").call("equal", r"\\frac12", "0.5", seconds=5)  # True
     """
 
-    def __init__(self, module: str, *, library: str) -> None:
+    def __init__(self, module: str, *, library: str, extra: str = "tasks") -> None:
         self.module = module
         self.library = library
+        self.extra = extra  # of this package, which installs the library
         self._process: subprocess.Popen[str] | None = None
         self._owner = 0  # a forked copy of this object does not own the process
         self._lock = threading.Lock()
@@ -157,7 +146,9 @@ class Grader:
     def _read(self, reply: dict[str, Any]) -> Any:
         if "missing" in reply:
             self.stop()
-            raise ConfigError(f"{self.library} cannot be imported ({reply['missing']}): pip install 'ramet[tasks]'")
+            raise ConfigError(
+                f"{self.library} cannot be imported ({reply['missing']}): pip install 'ramet[{self.extra}]'"
+            )
         if "refused" in reply:
             raise ConfigError(reply["refused"])
         if "error" in reply:
@@ -223,7 +214,9 @@ def _answer(functions: ModuleType, name: str, arguments: list[Any]) -> dict[str,
         return {"value": getattr(functions, name)(*arguments)}
     except ConfigError as refusal:
         return {"refused": str(refusal)}
-    except MISHAPS as error:
+    except ModelFault as fault:
+        return {"error": str(fault)[:500]}
+    except Exception as error:  # noqa: BLE001  scorers are other people's code
         return {"error": f"{type(error).__name__}: {error}"[:500]}
 
 
