@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ramet.errors import RametError
-from tests.soak import evaluating, training, trees
+from tests.soak import evaluating, serving, training, trees
 from tests.soak.rounds import Place, Report, Round
 
 ROUNDS: dict[str, Round] = {
@@ -31,6 +31,8 @@ ROUNDS: dict[str, Round] = {
     "eval, faulty server": evaluating.eval_faulty_server,
     "eval, full disk": evaluating.eval_full_disk,
     "eval, two writers": evaluating.eval_two_writers,
+    "serve, faults": serving.serve_faults,
+    "serve, memory": serving.serve_memory,
     "trees, clock jumps": trees.clock_jumps,
     "trees, cancelled cells": trees.cancelled_cells,
 }

@@ -1,0 +1,389 @@
+"""The ASGI application: keys, bodies, queue, trees and answers, for every request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from ramet.agent.dialects import make_dialect
+from ramet.errors import EngineError
+from ramet.interfaces import Engine
+from ramet.serve import chat, responses
+from ramet.serve.asking import Answer, Ask, Asked, OnProgress, budget_facts
+from ramet.serve.budgets import lowest
+from ramet.serve.conversation import Remembered
+from ramet.serve.errors import RequestError
+from ramet.serve.fields import parse_body
+from ramet.serve.gate import Gate, shutting_down
+from ramet.serve.keys import Account, Keyring, Reservation
+from ramet.serve.metrics import Metrics
+from ramet.serve.settings import ALIAS, ServeConfig
+from ramet.serve.storing import TreeStore
+from ramet.serve.wire import (
+    KEEP_ALIVE,
+    Bodies,
+    api_key,
+    check_json,
+    check_origin,
+    end_events,
+    send_error,
+    send_events,
+    send_json,
+    start_events,
+    until_disconnect,
+)
+from ramet.store.facts import tree_facts
+
+TREE_HEADER = "x-ramet-tree"
+KEEP_ALIVE_S = 15.0
+SEND_S = 60.0  # for a client to read one event
+BODIES_TOGETHER = 16  # largest bodies that are read at once
+CLIENT_GONE = 499  # in metrics; no client ever reads it
+Log = Callable[[str], None]
+
+
+class Events(Protocol):
+    """The events of a streamed answer."""
+
+    def opening(self) -> Iterator[bytes]: ...
+    def progress(self, line: str) -> Iterator[bytes]: ...
+    def answer(self, answer: Answer) -> Iterator[bytes]: ...
+    def failed(self, error: RequestError) -> Iterator[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One of OpenAI's APIs."""
+
+    name: str
+    read: Callable[..., Ask]
+    whole: Callable[[Ask, Answer], dict[str, Any]]
+    stream: Callable[[Ask, str], Events]
+
+
+CHAT = Format(name=chat.NAME, read=chat.read, whole=chat.whole, stream=chat.Stream)
+RESPONSES = Format(name=responses.NAME, read=responses.read, whole=responses.whole, stream=responses.Stream)
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """A tree that runs now."""
+
+    asked: Asked
+    owner: str
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+
+class Service:
+    """What all requests share."""
+
+    def __init__(
+        self, config: ServeConfig, engine: Engine, *, keys: Keyring, store: TreeStore, log: Log = lambda _: None
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.keys = keys
+        self.store = store
+        self.log = log
+        self.dialect = make_dialect(config.dialect)
+        self.gate = Gate(places=config.concurrency, queue=config.queue)
+        self.metrics = Metrics()
+        self.running: dict[str, Running] = {}
+        most = config.max_body_bytes
+        self.bodies = Bodies(most=most, seconds=config.body_s, most_together=BODIES_TOGETHER * most)
+
+    @property
+    def served(self) -> Sequence[str]:
+        return (self.config.model, ALIAS)
+
+    def account(self, scope: Scope) -> Account:
+        """Whose request it is."""
+        if not self.keys.needed:
+            check_origin(scope)
+        return self.keys.account(api_key(scope))
+
+    def drain(self) -> None:
+        """Take no more requests."""
+        self.gate.closed = True
+
+    def cancel_all(self) -> None:
+        """End every tree. Each is stored as far as it got, and its client gets an error."""
+        for running in self.running.values():
+            running.scope.cancel()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """Workers of the dialect and the writing of trees, which live as long as the server."""
+        async with AsyncExitStack() as stack:
+            if hasattr(self.dialect, "__aenter__"):
+                opened: Any = self.dialect
+                await stack.enter_async_context(opened)
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.store.run)
+                try:
+                    yield
+                finally:
+                    group.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True):
+                        await self.store.flush()
+
+
+class Endpoint:
+    """`POST` of one API: from a request to the tree that answers it."""
+
+    def __init__(self, service: Service, form: Format) -> None:
+        self.service = service
+        self.form = form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.monotonic()
+        status = CLIENT_GONE
+        try:
+            async with anyio.create_task_group() as group:
+                patient = _patient(send, group.cancel_scope)
+                status = await self._respond(scope, receive, patient, group)
+                group.cancel_scope.cancel()
+        finally:
+            self.service.metrics.request(self.form.name, status, time.monotonic() - began)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send, group: anyio.abc.TaskGroup) -> int:
+        """Answer a request; the status it was answered with."""
+        service = self.service
+        try:
+            account = service.account(scope)
+            check_json(scope)
+            body = parse_body(await service.bodies.read(scope, receive))
+            ask = self.form.read(body, served=service.served, remembered=_remembered(service.store, account))
+            group.start_soon(until_disconnect, receive, group.cancel_scope)
+            reservation = account.reserve(lowest(service.config.budget, *ask.limits))
+            try:
+                async with service.gate.place():
+                    return await self._play(ask, reservation, send)
+            finally:
+                reservation.settle(None)
+        except RequestError as error:
+            if error.status != CLIENT_GONE:
+                await send_error(send, error)
+            return error.status
+
+    async def _play(self, ask: Ask, reservation: Reservation, send: Send) -> int:
+        lines, heard = anyio.create_memory_object_stream[str](float("inf"))
+        with lines, heard:
+            asked = self._asked(ask, reservation, lines.send_nowait if ask.stream else None)
+            headers = {TREE_HEADER: asked.tree.id}
+            if ask.stream:
+                await start_events(send, headers)
+                return await self._stream(asked, reservation, send, lines, heard)
+            try:
+                answer = await self._run(asked, reservation)
+            except RequestError as error:
+                await send_error(send, error, headers)
+                return error.status
+            await send_json(send, 200, self.form.whole(ask, answer), headers)
+            return 200
+
+    def _asked(self, ask: Ask, reservation: Reservation, on_progress: OnProgress | None) -> Asked:
+        service = self.service
+        return Asked(
+            ask,
+            engine=service.engine,
+            dialect=service.dialect,
+            config=service.config,
+            budget=reservation.budget,
+            on_progress=on_progress,
+        )
+
+    async def _stream(
+        self,
+        asked: Asked,
+        reservation: Reservation,
+        send: Send,
+        lines: MemoryObjectSendStream[str],
+        heard: MemoryObjectReceiveStream[str],
+    ) -> int:
+        """Progress while the tree runs, then the answer, or an error in the stream."""
+        events = self.form.stream(asked.ask, asked.tree.id)
+        await send_events(send, events.opening())
+        result: list[Answer | RequestError] = []
+
+        async def run() -> None:
+            with lines:
+                try:
+                    result.append(await self._run(asked, reservation))
+                except RequestError as error:
+                    result.append(error)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await _report(events, send, heard)
+        found = result[0]
+        await send_events(send, events.failed(found) if isinstance(found, RequestError) else events.answer(found))
+        await end_events(send)
+        return found.status if isinstance(found, RequestError) else 200
+
+    async def _run(self, asked: Asked, reservation: Reservation) -> Answer:
+        """Run the tree, charge for it and store it, however it ends."""
+        service, tree, owner = self.service, asked.tree, reservation.account.name
+        running = service.running[tree.id] = Running(asked=asked, owner=owner)
+        problem: RequestError | None = shutting_down()
+        try:
+            with running.scope:
+                await asked.run.run()
+                problem = None
+        except EngineError as error:
+            problem = RequestError(502, f"the engine failed: {error}", code="engine_error", retry=False)
+        finally:
+            del service.running[tree.id]
+            reservation.settle(tree.usage)
+            service.metrics.tree(tree)
+            entry = service.store.put(tree, owner)
+            service.log(_line(tree.id, asked))
+        await entry.done.wait()
+        if problem is not None:
+            raise problem
+        answer = asked.answer()
+        if answer.calls:
+            service.store.keep_work(tree.id, owner, asked.work)
+        return answer
+
+
+def _patient(send: Send, request: anyio.CancelScope) -> Send:
+    """Send to a client that reads. One that reads nothing for too long counts as gone: its request is cancelled."""
+
+    async def sending(message: Message) -> None:
+        with anyio.move_on_after(SEND_S) as scope:
+            await send(message)
+        if scope.cancelled_caught:
+            request.cancel()
+            await anyio.lowlevel.checkpoint()
+
+    return sending
+
+
+async def _report(events: Events, send: Send, heard: MemoryObjectReceiveStream[str]) -> None:
+    """Send lines of progress until the tree has ended, and something now and then if there is none."""
+    while True:
+        line: str | None = None
+        try:
+            with anyio.move_on_after(KEEP_ALIVE_S):
+                line = await heard.receive()
+        except anyio.EndOfStream:
+            return
+        await send_events(send, [KEEP_ALIVE] if line is None else events.progress(line))
+
+
+def _remembered(store: TreeStore, account: Account) -> Remembered:
+    return lambda call_id: store.work(call_id, account.name)
+
+
+def _line(tree_id: str, asked: Asked) -> str:
+    tree = asked.tree
+    used = tree.usage
+    return f"tree {tree_id}  {tree.root.stop}  {used.tokens:,} tokens  {len(tree.nodes)} nodes  {tree.seconds:.1f} s"
+
+
+class Pages:
+    """The endpoints that only read."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.created = int(time.time())
+
+    async def models(self, request: Request) -> Response:
+        self.service.account(request.scope)
+        name, wanted = self.service.config.model, request.path_params.get("name")
+        facts = [self._model(served) for served in dict.fromkeys((name, ALIAS))]
+        if wanted is None:
+            return JSONResponse({"object": "list", "data": facts})
+        found = [fact for fact in facts if fact["id"] == wanted]
+        if not found:
+            raise RequestError(404, f"there is no model {wanted[:60]!r}", param="model", code="model_not_found")
+        return JSONResponse(found[0])
+
+    def _model(self, name: str) -> dict[str, Any]:
+        budget = budget_facts(self.service.config.budget)
+        return {"id": name, "object": "model", "created": self.created, "owned_by": "ramet", "budget": budget}
+
+    async def tree(self, request: Request) -> Response:
+        """A tree of this key, running or recent."""
+        account = self.service.account(request.scope)
+        tree_id: str = request.path_params["id"]
+        running = self.service.running.get(tree_id)
+        if running is not None and running.owner == account.name:
+            return JSONResponse({"running": True, **tree_facts(running.asked.tree)})
+        tree = await self.service.store.read(tree_id, account.name)
+        if tree is None:
+            raise RequestError(404, f"there is no recent tree {tree_id[:40]!r} of this key", code="not_found")
+        return JSONResponse({"running": False, **tree_facts(tree)})
+
+    async def health(self, request: Request) -> Response:
+        del request
+        service = self.service
+        closed, problem = service.gate.closed, service.store.error
+        status = "shutting down" if closed else "ok" if problem is None else "trees are not stored"
+        facts = {
+            "status": status,
+            "model": service.config.model,
+            "running": service.gate.running,
+            "waiting": service.gate.waiting,
+        }
+        return JSONResponse(facts, status_code=503 if closed else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        service = self.service
+        service.account(request.scope)
+        service.metrics.store_errors = service.store.errors
+        text = service.metrics.text(running=service.gate.running, waiting=service.gate.waiting)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def make_app(service: Service) -> Starlette:
+    """The application, for uvicorn or any other ASGI server inside `service.open()`."""
+    pages = Pages(service)
+    post = ["POST"]
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", Endpoint(service, CHAT), methods=post),
+            Route("/v1/responses", Endpoint(service, RESPONSES), methods=post),
+            Route("/v1/models", pages.models),
+            Route("/v1/models/{name:path}", pages.models),
+            Route("/v1/trees/{id}", pages.tree),
+            Route("/health", pages.health),
+            Route("/metrics", pages.metrics),
+        ],
+        exception_handlers={RequestError: _request_error, 404: _not_found, 405: _not_found, Exception: _bug},
+    )
+
+
+def _json(error: RequestError) -> Response:
+    return JSONResponse(error.body, status_code=error.status, headers=error.headers)
+
+
+async def _request_error(request: Request, error: Exception) -> Response:
+    del request
+    return _json(error if isinstance(error, RequestError) else RequestError(500, "the server failed"))
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    what = f"there is no {request.method} {request.url.path[:100]}"
+    return _json(RequestError(status, f"{what}; see /v1/chat/completions, /v1/responses, /v1/models, /v1/trees/ID"))
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    """A mistake of ours: the client gets an error it can read, the traceback goes to the log of uvicorn."""
+    del request, error
+    return _json(RequestError(500, "the server failed; its log has the details", code="internal_error"))
