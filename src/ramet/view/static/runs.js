@@ -1,0 +1,71 @@
+// All runs, newest first.
+import { ask } from "./api.js";
+import { spark } from "./charts.js";
+import { ago, fill, h, isTyping, num, percent, short } from "./dom.js";
+
+const KINDS = { run: "question", train: "training", warmstart: "supervised start", eval: "evaluation", fork: "fork" };
+
+export async function runsPage(root, { go }) {
+  document.title = "ramet: runs";
+  const list = h("div", { class: "runs-list", role: "list" });
+  const search = h("input", { type: "search", placeholder: "Search runs", "aria-label": "Search runs", oninput: draw });
+  let runs = [];
+  let selected = 0;
+  let timer = 0;
+  fill(root, h("header", { class: "top" }, h("h1", {}, "runs"), h("span", { class: "right-side" }, search, h("button", { type: "button", onclick: () => document.dispatchEvent(new CustomEvent("help")) }, "keys ?"))), h("main", { class: "runs" }, list));
+
+  async function load() {
+    try {
+      runs = (await ask("runs", {})).runs.sort((a, b) => String(b.created || "").localeCompare(String(a.created || "")));
+      draw();
+    } catch (error) {
+      fill(list, h("p", { class: "bad-text pad", role: "listitem" }, error.message));
+    }
+    clearTimeout(timer);
+    if (runs.some((run) => run.live) || !runs.length) timer = setTimeout(load, 3000);
+  }
+
+  function shown() {
+    const words = search.value.toLowerCase();
+    return runs.filter((run) => `${run.id} ${run.kind} ${run.task}`.toLowerCase().includes(words));
+  }
+
+  function draw() {
+    const found = shown();
+    fill(list, found.length ? found.map(card) : h("p", { class: "soft pad", role: "listitem" }, runs.length ? "No run matches." : "No runs here yet. They appear as soon as they are created."));
+  }
+
+  function card(run, place) {
+    const last = run.last;
+    const numbers = [
+      last.success !== undefined ? ["success", percent(last.success)] : null, last.reward !== undefined ? ["reward", num(last.reward, 2)] : null,
+      last.delegated !== undefined ? ["delegated", percent(last.delegated)] : null, last.eval_success !== undefined ? ["eval", percent(last.eval_success)] : null,
+      last.tokens !== undefined ? ["tokens per tree", num(last.tokens)] : null,
+    ].filter(Boolean);
+    return h(
+      "a", { class: "run-card" + (place === selected ? " on" : ""), role: "listitem", href: `#/run/${encodeURIComponent(run.id)}` },
+      h("span", { class: "run-name" }, run.id, run.live ? h("span", { class: "chip live" }, "● being written") : null),
+      h("span", { class: "soft" }, `${KINDS[run.kind] || run.kind}${run.steps ? `, ${num(run.steps)} steps` : ""}`),
+      h("span", { class: "run-task" }, short(run.task, 90)),
+      h("span", { class: "numbers" }, numbers.map(([name, value]) => h("span", {}, h("i", {}, name), ` ${value}`))),
+      spark(run.course),
+      h("span", { class: "soft when-made" }, ago(Date.parse(run.created))),
+    );
+  }
+
+  function key(event) {
+    if (isTyping(event)) {
+      if (event.key === "Escape" || event.key === "ArrowDown") event.target.blur();
+      return event.key === "Escape";
+    }
+    const found = shown();
+    const move = (by) => { selected = Math.max(0, Math.min(found.length - 1, selected + by)); draw(); list.children[selected]?.scrollIntoView({ block: "nearest" }); };
+    const actions = { ArrowDown: () => move(1), j: () => move(1), ArrowUp: () => move(-1), k: () => move(-1), "/": () => search.focus(), Enter: () => found[selected] && go(`/run/${encodeURIComponent(found[selected].id)}`) };
+    if (!(event.key in actions) || (event.key === "Enter" && event.target.closest?.("a, button"))) return false;
+    actions[event.key]();
+    return true;
+  }
+
+  await load();
+  return { key, close: () => clearTimeout(timer) };
+}

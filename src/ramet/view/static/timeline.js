@@ -1,0 +1,150 @@
+// Who worked when, and how many at once: nodes packed into lanes, level by level, over a profile of parallelism.
+import { fill, h, num, percent, s, seconds, short } from "./dom.js";
+import { ticks, used } from "./shape.js";
+
+const LANE = 17;
+const TOP = 74; // height of the profile and the axis
+
+/** Draws the timeline of a tree. */
+export function timelineView(container, { onselect }) {
+  const scroller = h("div", { class: "chart" });
+  fill(container, scroller);
+  let state = null;
+  const observer = new ResizeObserver(() => state && show(state));
+  observer.observe(scroller);
+  scroller.addEventListener("click", (event) => {
+    const found = event.target.closest("[data-node]");
+    if (found) onselect(Number(found.dataset.node));
+  });
+
+  function show(next) {
+    state = next;
+    const { shaped } = state;
+    const width = Math.max(320, scroller.clientWidth - 24);
+    const x = (at) => 44 + ((width - 60) * at) / shaped.total;
+    const { lanes, levels, count } = pack(shaped);
+    const height = TOP + count * LANE + levels.length * 8 + 20;
+    const y = (index) => TOP + lanes[index].lane * LANE + lanes[index].level * 8;
+    const boxes = [];
+    for (const node of shaped.nodes) boxes.push(box(state, node, x, y(node.index)));
+    fill(
+      scroller,
+      h("p", { class: "caption" }, caption(shaped)),
+      s(
+        "svg", { class: "timeline", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption(shaped) },
+        grid(shaped, x, height), profile(shaped, x), links(shaped, x, y), levels.map((level) => levelName(level, width)), boxes,
+      ),
+    );
+  }
+
+  return { show, reveal: () => scroller.querySelector(".on")?.scrollIntoView({ block: "nearest" }), order: () => state.shaped.nodes.map((n) => n.index).filter((i) => !state.shown || state.shown.has(i)), focus() {}, toggle() {}, close: () => observer.disconnect() };
+}
+
+function caption(shaped) {
+  const { mean, most } = parallelism(shaped);
+  const onPath = [...shaped.critical].reduce((sum, index) => sum + used(shaped.nodes[index]), 0);
+  const time = shaped.unit === "s" ? seconds(shaped.total) : `${num(shaped.total)} tokens`;
+  return `${num(shaped.nodes.length)} nodes in ${time}; ${num(mean, 1)} sampled at once on average, ${num(most)} at most. ` +
+    `The critical path is ${percent(onPath / Math.max(1, shaped.spent[0]))} of all tokens.`;
+}
+
+/** Lanes in which no two nodes overlap, one group of lanes per depth. */
+function pack(shaped) {
+  const lanes = [];
+  const levels = [];
+  let base = 0;
+  const depths = Math.max(...shaped.nodes.map((node) => node.depth));
+  for (let depth = 0; depth <= depths; depth++) {
+    const ends = [];
+    const here = shaped.nodes.filter((node) => node.depth === depth).sort((a, b) => shaped.spans[a.index].start - shaped.spans[b.index].start || a.index - b.index);
+    for (const node of here) {
+      const { start, end } = shaped.spans[node.index];
+      let lane = ends.findIndex((free) => free <= start + 1e-9);
+      if (lane < 0) lane = ends.length;
+      ends[lane] = Math.max(end, start + shaped.total / 2000);
+      lanes[node.index] = { lane: base + lane, level: depth };
+    }
+    levels.push({ depth, top: TOP + base * LANE + depth * 8, height: ends.length * LANE, nodes: here.length });
+    base += ends.length;
+  }
+  return { lanes, levels, count: base };
+}
+
+function levelName({ depth, top, height, nodes }, width) {
+  return s("g", { class: "level" }, s("rect", { x: 0, y: top - 4, width, height: height + 8 }), s("text", { x: 6, y: top + 11 }, `${depth}`, s("title", {}, `depth ${depth}: ${nodes} nodes`)));
+}
+
+function grid(shaped, x, height) {
+  return ticks(shaped.total, 7).map((at) =>
+    s("g", { class: "grid" }, s("line", { x1: x(at), x2: x(at), y1: 14, y2: height }), s("text", { x: x(at), y: 10, "text-anchor": "middle" }, `${num(at, at % 1 ? 1 : 0)} ${shaped.unit}`)),
+  );
+}
+
+function steps(shaped) {
+  const events = [];
+  for (const span of shaped.spans) for (const [a, b] of span.turns) if (b > a) events.push([a, 1], [b, -1]);
+  events.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
+  let level = 0;
+  return events.map(([at, change]) => [at, (level += change)]);
+}
+
+function parallelism(shaped) {
+  let area = 0;
+  let busy = 0;
+  let most = 0;
+  const found = steps(shaped);
+  found.forEach(([at, level], i) => {
+    const span = (found[i + 1] ? found[i + 1][0] : at) - at;
+    area += level * span;
+    busy += level > 0 ? span : 0;
+    most = Math.max(most, level);
+  });
+  return { mean: busy ? area / busy : 0, most };
+}
+
+/** How many nodes sampled at each moment. */
+function profile(shaped, x) {
+  const found = steps(shaped);
+  const { most } = parallelism(shaped);
+  if (!found.length) return null;
+  const y = (level) => 64 - (40 * level) / Math.max(1, most);
+  let path = `M${x(0)},${y(0)}`;
+  let before = 0;
+  for (const [at, level] of found) {
+    path += `L${x(at).toFixed(1)},${y(before).toFixed(1)}L${x(at).toFixed(1)},${y(level).toFixed(1)}`;
+    before = level;
+  }
+  return s("g", { class: "profile" }, s("path", { d: path + `L${x(shaped.total)},${y(0)}Z` }), s("text", { x: 38, y: 30, "text-anchor": "end" }, `${most}`), s("text", { x: 38, y: 66, "text-anchor": "end" }, "0"), s("title", {}, "nodes that sample at the same time"));
+}
+
+/** The critical path: from the turn of a parent that waits to the child it waits for. */
+function links(shaped, x, y) {
+  return [...shaped.critical].filter((index) => shaped.nodes[index].parent !== null).map((index) => {
+    const node = shaped.nodes[index];
+    const { start, end } = shaped.spans[index];
+    const from = y(node.parent) + LANE - 6;
+    const to = y(index) + 2;
+    return s("g", { class: "path" }, s("path", { d: `M${x(start)},${from}L${x(start)},${to}` }), s("path", { d: `M${x(end)},${to}L${x(end)},${from}` }));
+  });
+}
+
+function box(state, node, x, top) {
+  const { shaped, selected, shown } = state;
+  const { start, end, turns } = shaped.spans[node.index];
+  const width = Math.max(1.5, x(end) - x(start));
+  const classes = ["box"];
+  if (shaped.critical.has(node.index)) classes.push("critical");
+  if (node.index === selected) classes.push("on");
+  if (shown && !shown.has(node.index)) classes.push("out");
+  if (node.verdict && node.verdict.score < 1 - 1e-9) classes.push("wrong");
+  const goal = shaped.prefix && node.goal.startsWith(shaped.prefix) ? node.goal.slice(shaped.prefix.length) : node.goal;
+  const label = `${node.index} ${goal}`;
+  const fits = Math.floor((width - 6) / 6.4);
+  return s(
+    "g", { class: classes.join(" "), "data-node": node.index },
+    s("rect", { class: "life", x: x(start), y: top, width, height: LANE - 4, rx: 2 }),
+    turns.filter(([a, b]) => x(b) - x(a) > 0.3).map(([a, b]) => s("rect", { class: "work", x: x(a), y: top, width: Math.max(0.8, x(b) - x(a) - 0.4), height: LANE - 4, rx: 1 })),
+    fits > 2 ? s("text", { x: x(start) + 4, y: top + 10 }, short(label, fits)) : null,
+    s("title", {}, `node ${node.index}: ${short(node.goal, 200)}`),
+  );
+}

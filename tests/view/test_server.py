@@ -1,0 +1,247 @@
+"""The server of the viewer: what it answers, and what it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from ramet.errors import ConfigError
+from ramet.view import Viewer, start
+from ramet.view.app import host_name, static_files
+from ramet.view.catalog import Catalog, read_text
+from tests.view.samples import HOSTILE
+
+OUTSIDE = ["..", "../..", "/etc", "orchard/../..", "orchard/trees", "%2e%2e", "..\\..", "orchard\0", "", "~", "C:\\"]
+
+
+def ask(client: httpx.Client, question: str, **query: object) -> httpx.Response:
+    return client.get(question, params={key: str(value) for key, value in query.items()})
+
+
+def test_runs_are_listed_by_their_folders(client: httpx.Client) -> None:
+    found = ask(client, "runs").json()["runs"]
+    assert [(run["id"], run["kind"], run["steps"]) for run in found] == [
+        ("damaged", "run", 0),
+        ("orchard", "run", 0),
+        ("training", "train", 4),
+    ]
+
+
+def test_a_run_has_its_curves_its_parts_and_its_problems(client: httpx.Client) -> None:
+    page = ask(client, "run", run="training").json()
+    assert page["trees"] == 4 * 8 + 2 * 3
+    assert page["series"]["values"]["success"] == [0.0, 0.25, 0.5, 0.75]
+    assert page["series"]["values"]["stops/window"] == [0.1] * 4
+    assert [(part["part"], part["step"], part["trees"]) for part in page["parts"]][:2] == [
+        ("eval", 2, 3),
+        ("eval", 4, 3),
+    ]
+    assert "000000-x.parquet" in ask(client, "run", run="damaged").json()["notes"][0]
+
+
+def test_trees_come_in_pages_sorted_and_filtered(client: httpx.Client) -> None:
+    page = ask(client, "trees", run="training", part="step", sort="tokens", down=1, offset=5, limit=4).json()
+    everything = ask(client, "trees", run="training", part="step", sort="tokens", down=1, limit=200).json()
+    assert page["total"] == everything["total"] == 32
+    assert page["rows"] == everything["rows"][5:9]
+    assert sorted((row["tokens"] for row in everything["rows"]), reverse=True) == [
+        r["tokens"] for r in everything["rows"]
+    ]
+    wrong = ask(client, "trees", run="training", wrong="root", limit=200).json()["rows"]
+    right = ask(client, "trees", run="training", wrong="right", limit=200).json()["rows"]
+    assert {row["score"] for row in wrong} == {0.0}
+    assert len(wrong) + len(right) == 38
+    step = ask(client, "trees", run="training", step=2, part="step").json()
+    assert {row["step"] for row in step["rows"]} == {2}
+
+
+def test_a_search_finds_goals_of_clones(client: httpx.Client) -> None:
+    assert [row["tree"] for row in ask(client, "trees", run="orchard", q="cellar").json()["rows"]] == ["orchard"]
+    assert ask(client, "trees", run="orchard", q="no such words").json()["total"] == 0
+    found = ask(client, "search", run="orchard", tree="orchard", q="there are 9").json()["nodes"]
+    tree = ask(client, "tree", run="orchard", tree="orchard").json()
+    assert [tree["nodes"][index]["goal"] for index in found] == ["count pears"]
+
+
+def test_a_tree_has_every_node_its_turns_and_the_critical_path(client: httpx.Client) -> None:
+    tree = ask(client, "tree", run="orchard", tree="orchard").json()
+    assert [(node["depth"], node["stop"]) for node in tree["nodes"]] == [(0, "answered")] + [(1, "answered")] * 4 + [
+        (2, "answered")
+    ]
+    refusals = [refusal for node in tree["nodes"] for turn in node["turns"] for refusal in turn["refusals"]]
+    assert [(refusal["goal"], refusal["kind"]) for refusal in refusals] == [("plums in the attic", "nodes")]
+    assert 0 in tree["critical"]
+    assert tree["critical_tokens"] == tree["nodes"][0]["usage"]["critical_path_tokens"]
+
+
+def test_texts_tell_what_was_given_from_what_was_sampled(client: httpx.Client) -> None:
+    pieces = ask(client, "node", run="orchard", tree="orchard", node=0).json()["pieces"]
+    assert [piece["sampled"] for piece in pieces] == [False, True, False, True]
+    assert [piece["turn"] for piece in pieces] == [0, 0, 1, 1]
+    assert pieces[0]["message"] == "How many fruits are there?"
+    assert len(pieces[1]["logprobs"]) == pieces[1]["num_ids"]
+    call = json.loads(pieces[1]["text"].partition("<tool_call>")[2].partition("</tool_call>")[0])
+    assert call["arguments"]["goals"][3] == f"read {HOSTILE}"
+
+
+def test_credit_is_that_of_the_rule_over_the_whole_step(client: httpx.Client, runs: Path) -> None:
+    from ramet.credit import group_trees, load_rule
+    from ramet.store.tree_files import read_file
+
+    credits = load_rule("rao").credit(group_trees(read_file(runs / "training" / "trees" / "step-000002.parquet")))
+    found = ask(client, "credit", run="training", tree="000002-001-003").json()
+    assert found["rule"] == "rao"
+    for node, credit in found["nodes"].items():
+        assert credit["advantage"] == credits["000002-001-003", int(node)].advantage
+        assert credit["weight"] == credits["000002-001-003", int(node)].weight
+    assert "training steps" in ask(client, "credit", run="training", tree="eval-000002-000").json()["why"]
+
+
+def test_delegation_over_time_counts_nodes_by_depth(client: httpx.Client) -> None:
+    found = ask(client, "delegation", run="training").json()
+    roots = [cell for cell in found["by_depth"] if cell["depth"] == 0]
+    assert found["steps"] == [0, 1, 2, 3]
+    assert [(cell["n"], cell["delegated"]) for cell in roots] == [(8, 6)] * 4  # trees of 1, 2, 3, 4, 5, 1, 2, 3 nodes
+
+
+def test_two_checkpoints_are_compared_task_by_task(client: httpx.Client) -> None:
+    asked = {"run": "training", "part": "eval", "step": 2, "run2": "training", "part2": "eval", "step2": 4}
+    found = ask(client, "tasks", **asked).json()
+    assert found["shared"] == 3
+    assert {(row["first"]["nodes"], row["second"]["nodes"]) for row in found["rows"]} == {(2, 4)}
+    pair = ask(
+        client, "compare", run="training", tree="eval-000002-000", run2="training", tree2="eval-000004-000"
+    ).json()
+    assert [len(tree["nodes"]) for tree in pair["trees"]] == [2, 4]
+    assert pair["marks"][1].count("only") == 2
+
+
+def test_a_tree_is_the_same_as_itself(client: httpx.Client) -> None:
+    pair = ask(client, "compare", run="orchard", tree="orchard", run2="orchard", tree2="orchard").json()
+    assert pair["first"] is None
+    assert set(pair["marks"][0]) == {"same"}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_no_path_outside_the_given_runs_can_be_named(client: httpx.Client, name: str) -> None:
+    for question in ("run", "trees", "tree", "node", "live"):
+        found = ask(client, question, run=name, tree=name, node=0)
+        assert found.status_code == 404
+        assert "no run" in found.json()["error"]
+    assert ask(client, "tree", run="orchard", tree=name).status_code == 404
+    assert ask(client, "tree", run="orchard", tree=f"orchard' or '{name}'='").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["../index.html", "..%2f..%2fapp.py", "%2e%2e/app.py", "app.py", "static/app.js"])
+def test_only_files_of_the_page_are_served(viewer: Viewer, name: str) -> None:
+    found = httpx.get(viewer.url + name, follow_redirects=False)
+    assert found.status_code in (307, 403, 404)
+    assert "import" not in found.text
+
+
+def test_every_answer_forbids_foreign_code(viewer: Viewer) -> None:
+    for name in ("", "app.js", "api/runs", "api/run?run=nothing", "nothing"):
+        headers = httpx.get(viewer.url + name).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_without_the_token_nothing_is_answered(viewer: Viewer) -> None:
+    origin = f"http://127.0.0.1:{viewer.port}"
+    for path in (
+        "/",
+        "/api/runs",
+        "/x/",
+        "/x/api/runs",
+        f"/{viewer.token[:-1]}/api/runs",
+        "/%00/api/runs",
+        "/é/api/runs",
+    ):
+        assert httpx.get(origin + path, follow_redirects=True).status_code in (403, 404)
+    assert httpx.post(f"{origin}/x/api/fork", json={}).status_code == 403
+
+
+def test_another_host_name_is_refused_whatever_the_port(viewer: Viewer) -> None:
+    for host, status in (("evil.example", 421), ("127.0.0.1.evil.example", 421), ("localhost:99", 200), ("", 421)):
+        assert httpx.get(viewer.url, headers={"Host": host}).status_code == status
+    assert host_name("[::1]:80") == "[::1]"
+    assert host_name("LOCALHOST:1") == "localhost"
+
+
+def test_the_address_is_on_this_machine_and_its_token_is_long(viewer: Viewer) -> None:
+    assert urlsplit(viewer.url).hostname == "127.0.0.1"
+    assert len(viewer.token) >= 24
+
+
+def test_links_that_lead_out_of_a_run_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "config.toml").write_text("key = 1", encoding="utf-8")
+    (secret / "meta.json").write_text("{}", encoding="utf-8")
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "meta.json").write_text("{}", encoding="utf-8")
+    (run / "config.toml").symlink_to(secret / "config.toml")
+    (tmp_path / "runs" / "two").symlink_to(secret)
+    assert list(Catalog([tmp_path / "runs"]).runs()) == ["one"]
+    assert read_text(run, "config.toml") == ""
+
+
+def test_runs_inside_runs_have_the_name_of_both(tmp_path: Path) -> None:
+    for name in ("a", "a/warm", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.json").write_text("{}", encoding="utf-8")
+    assert list(Catalog([tmp_path]).runs()) == ["a", "a/warm", "b"]
+    assert list(Catalog([tmp_path / "a"]).runs()) == ["a", "a/warm"]
+    assert Catalog([tmp_path]).folder_for(tmp_path / "a" / "warm") == tmp_path
+
+
+def test_a_missing_folder_and_a_taken_port_are_one_line(tmp_path: Path, viewer: Viewer) -> None:
+    with pytest.raises(ConfigError, match="not there"):
+        start([tmp_path / "nothing"])
+    with pytest.raises(ConfigError, match=f"port {viewer.port} cannot be used"):
+        start([tmp_path], port=viewer.port)
+
+
+def test_new_and_replaced_files_show_up(tmp_path: Path) -> None:
+    import random
+
+    from ramet.bench.view_runs import made_tree
+    from ramet.store import RunDir
+    from ramet.view.index import Index
+
+    run = RunDir.create_at(tmp_path / "run", kind="train")
+    index = Index(run.path)
+    index.refresh()
+    assert index.rows("select count(*) as n from trees")[0]["n"] == 0
+    for trees in (["a", "b"], ["c"]):
+        run.write([made_tree(name, random.Random(0), nodes=2) for name in trees], name="step-000003")
+        index.refresh()
+        assert [row["tree"] for row in index.rows("select tree from trees order by 1")] == trees
+    assert index.rows("select part, step from trees") == [{"part": "step", "step": 3}]
+    next(iter(run.files())).unlink()
+    index.refresh()
+    assert index.files() == []
+    index.close()
+
+
+def test_the_page_builds_no_markup_from_text() -> None:
+    for name, data in static_files().items():
+        if name.endswith(".js"):
+            for word in (
+                b"innerHTML",
+                b"outerHTML",
+                b"insertAdjacentHTML",
+                b"document.write",
+                b"eval(",
+                b"new Function",
+            ):
+                assert word not in data, name
+        assert b"http://" not in data.replace(b"http://www.w3.org/2000/svg", b""), name
+        assert b"https://" not in data, name
