@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ramet
 from ramet.errors import ConfigError
+from ramet.models.folders import load_model
 from ramet.models.nano import (
     ALPHABET,
     CODES_GOAL,
@@ -149,6 +152,26 @@ def test_a_written_model_is_loaded_unchanged(folder: Path):
     assert all(torch.equal(made[name], weight) for name, weight in loaded.state_dict().items())
     assert loaded.generation_config.eos_token_id == VOCABULARY[END]
     assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+
+
+def test_other_loaders_find_the_class_the_dtype_and_the_tied_weight_by_its_usual_name(folder: Path):
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["architectures"], config["dtype"]) == (["LlamaForCausalLM"], "float32")
+    assert config["tie_word_embeddings"]
+    with safe_open(folder / "model.safetensors", framework="pt") as opened:
+        names = set(opened.keys())
+        assert opened.metadata() == {"format": "pt"}
+    expected = set(nano_model(hidden=32, layers=2, window=128).state_dict()) - {"lm_head.weight"}
+    assert names == expected
+
+
+def test_transformers_gives_the_log_probs_that_our_loader_gives(folder: Path):
+    given = torch.tensor([ids(USER, "Compute ", "1", "+", "2", MODEL, "= ", "3", END)])
+    plain = AutoModelForCausalLM.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        ours = load_model(folder, device="cpu")(given).logits.log_softmax(-1)
+        theirs = plain(given).logits.log_softmax(-1)
+    assert torch.equal(ours, theirs)
 
 
 def test_it_runs_a_tree_in_this_process(folder: Path):

@@ -1,0 +1,142 @@
+"""Open the Tinker backend of a run: check the settings, connect, find out what the server does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+
+from ramet.engine.tinker.calls import CHECK_EVERY_S, Calls
+from ramet.engine.tinker.limits import choose_window, read_limits
+from ramet.engine.tinker.remote import Connect, connect_sdk
+from ramet.engine.tinker.service import ServerFacts
+from ramet.errors import ConfigError
+from ramet.models.folders import model_folder
+from ramet.models.packages import check_packages
+from ramet.tokens.huggingface import load_renderer
+from ramet.train.settings import TrainConfig, UpdateConfig, WarmConfig
+from ramet.train.tinker.backend import Origin, TinkerBackend
+from ramet.train.tinker.checkpoint import read_saved
+from ramet.train.tinker.probe import NOT_PROBED, Capabilities, assume, check_served, probe
+
+
+def say(text: str) -> None:
+    """A sentence for the user, before the first step."""
+    sys.stderr.write(f"ramet: {text}\n")
+
+
+def open_backend(
+    config: TrainConfig | WarmConfig,
+    *,
+    connect: Connect = connect_sdk,
+    say: Callable[[str], None] = say,
+    check_every_s: float = CHECK_EVERY_S,
+) -> TinkerBackend:
+    """The backend of a run. Whatever cannot work is one line, before anything is written."""
+    settings = config.backend
+    if settings.merge:
+        check_packages()
+    service = anyio.run(connect, settings.base_url, settings.deadline_s)
+    try:
+        calls = Calls(service, deadline_s=settings.deadline_s, check_every_s=check_every_s)
+        backend = anyio.run(_open, config, calls)
+    except BaseException:
+        service.close()
+        raise
+    for note in notes(config, backend.capabilities):
+        say(note)
+    return backend
+
+
+async def _open(config: TrainConfig | WarmConfig, calls: Calls) -> TinkerBackend:
+    settings, service = config.backend, calls.service
+    facts = await calls.run("get_server_capabilities", service.describe)
+    origin = find_origin(config, facts)
+    if settings.reduction == "auto":
+        found = await probe(service, base_model=origin.base_model, deadline_s=settings.deadline_s, rank=origin.rank)
+    else:
+        found = assume(facts, settings.reduction)
+    check_overlap(config, found)
+    limits = read_limits(origin.folder)
+    return TinkerBackend(
+        calls,
+        found,
+        origin,
+        renderer=load_renderer(origin.folder),
+        window=choose_window(config.sampler.window, limits.window, _served_window(origin, facts)),
+        update=config.update,
+        chunk=settings.chunk or None,
+        stop_ids=limits.stop_ids,
+        vocabulary=limits.vocabulary,
+        several_calls=isinstance(config, TrainConfig) and bool(config.demos),
+        merge=settings.merge,
+        device=config.sampler.device,
+    )
+
+
+def find_origin(config: TrainConfig | WarmConfig, facts: ServerFacts) -> Origin:
+    """What the adapter begins as: the base model, or the weights that an earlier run left on the server."""
+    settings = config.backend
+    folder = model_folder(config.model) if settings.merge else Path(config.model)
+    saved = read_saved(folder)
+    if saved is None:
+        name = settings.base_model or served_name(config.model, folder, facts)
+        check_served(name, facts)
+        return Origin(base_model=name, base=folder, folder=folder, rank=settings.rank, seed=config.seed)
+    check_served(saved.base_model, facts)
+    return Origin(
+        base_model=saved.base_model,
+        base=Path(saved.base),
+        folder=folder,
+        rank=saved.rank,
+        seed=config.seed,
+        state=saved.state,
+    )
+
+
+def served_name(model: str, folder: Path, facts: ServerFacts) -> str:
+    """The name that the server has for a model folder."""
+    for name in facts.models:
+        if name == model or Path(name).expanduser().resolve() == folder.resolve():
+            return name
+    served = ", ".join(facts.models) or "none by name"
+    raise ConfigError(
+        f"{facts.server} serves {served}, not {model}: if that is the same model, give backend.base_model=NAME"
+    )
+
+
+def check_overlap(config: TrainConfig | WarmConfig, found: Capabilities) -> None:
+    if isinstance(config, TrainConfig) and config.overlap and not found.keeps_versions:
+        raise ConfigError(
+            f"overlap=0 with {found.server}: it keeps no snapshot of published weights, so trees that are sampled "
+            f"while it trains would come from weights that no version names; got overlap={config.overlap}"
+        )
+
+
+def notes(config: TrainConfig | WarmConfig, found: Capabilities) -> list[str]:
+    """What of the settings has no effect on this server, by name and value."""
+    update, defaults = config.update, UpdateConfig()
+    if NOT_PROBED in found.notes:
+        return [f"{found.server} is {NOT_PROBED}"]
+    said: list[str] = []
+    if not found.clips_gradients:
+        said.append(f"{found.server} does not clip gradients: update.max_grad_norm={update.max_grad_norm:g} is ignored")
+    if not found.honours_betas:
+        ignored = f"update.betas={list(update.betas)} and update.weight_decay={update.weight_decay:g} are"
+        said.append(f"{found.server} has its own optimiser settings: {ignored} ignored")
+    if not found.cispo_bounds:
+        said.append(
+            f"{found.server} has its own bounds for cispo: losses are computed here, with one forward pass more"
+        )
+    if update.lora_rank not in (defaults.lora_rank, config.backend.rank):
+        said.append(
+            f"update.lora_rank={update.lora_rank} is for backend.kind=local: backend.rank={config.backend.rank}"
+        )
+    return said
+
+
+def _served_window(origin: Origin, facts: ServerFacts) -> int | None:
+    known = dict(zip(facts.models, facts.windows, strict=False))
+    return known.get(origin.base_model)
