@@ -20,7 +20,7 @@ from ramet.types import Completion, Prompt
 from tests.conftest import in_virtual_time
 
 KNOBS = [
-    *["tasks", "taskset", "methods", "budgets", "num_tasks", "dialect", "temperature", "seed", "show_budget"],
+    *["tasks", "taskset", "world", "methods", "budgets", "num_tasks", "dialect", "temperature", "seed", "show_budget"],
     "allow_same_goal",
     "allow_impossible",
     "instructions",

@@ -1,13 +1,16 @@
 """Compare methods under the same budgets on the same tasks: accuracy, cost, and how sure the difference is.
 
-from ramet.evaluate import evaluate
-evaluation = await evaluate(["craft:easy"], engine=engine, methods=["single", "clones"], budgets=[1000, 2000], n=50)
+evaluation = await ramet.evaluate(["craft:easy"], engine=engine, methods=["single", "clones"], budgets=[1000], n=50)
 print(evaluation.table())
+
+`ramet.evaluate` is this package and can be called: that is `ramet.evaluate.evaluate`.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,3 +34,13 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ramet.evaluate' has no attribute {name!r}")
     return getattr(import_module(f"ramet.evaluate.{_HOMES[name]}"), name)
+
+
+class _Package(ModuleType):
+    """A package that can be called like its main function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.evaluate(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Package

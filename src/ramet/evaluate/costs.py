@@ -39,8 +39,11 @@ class Costs:
 def tree_costs(tree: Tree, *, prices: Prices | None = None) -> Costs:
     """Everything a tree used. `prices` default to those of its budget; without any, `dollars` is None."""
     used = tree.usage
-    prices = prices or tree.budget.prices
-    cost = prices.cost(prompt=used.prompt_tokens, cached=used.cached_tokens, generated=used.tokens)
+    priced = [(node.usage, prices or tree.budget.prices_of(root=node.parent is None)) for node in tree.nodes]
+    cost = sum(
+        price.cost(prompt=usage.prompt_tokens, cached=usage.cached_tokens, generated=usage.tokens)
+        for usage, price in priced
+    )
     return Costs(
         generated=used.tokens,
         prompt=used.prompt_tokens,
@@ -53,7 +56,7 @@ def tree_costs(tree: Tree, *, prices: Prices | None = None) -> Costs:
         children=sum(node.parent is not None for node in tree.nodes),
         parallel=count_parallel_children(tree),
         seconds=tree.seconds,
-        dollars=None if prices.free else cost / PICO,
+        dollars=None if all(price.free for _, price in priced) else cost / PICO,
     )
 
 

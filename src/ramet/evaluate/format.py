@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ramet.evaluate.methods import is_oracle
-from ramet.evaluate.statistics import Difference, Estimate
+from ramet.evaluate.statistics import MIN_DIFFERING, Difference, Estimate
 
 
 def percent(estimate: Estimate) -> str:
@@ -72,14 +72,25 @@ def verdict(difference: Difference) -> str:
 
     Example:
         verdict(Difference(0.05, -0.02, 0.11, 200, 40, 640))  # "cannot tell: about 640 items needed"
+        verdict(Difference(0.02, 0.01, 0.04, 200, 5, 350))    # "only 5 items differ: about 350 items needed"
     """
     if difference.direction:
         return "better" if difference.direction > 0 else "worse"
-    if not difference.differing:
-        return "cannot tell: no item differs"
-    if difference.needed is None:
-        return "cannot tell: no difference on average"
-    return f"cannot tell: about {difference.needed:,} items needed"
+    needed = "" if difference.needed is None else f": about {difference.needed:,} items needed"
+    if difference.differing < MIN_DIFFERING:
+        return few_differ(difference) + needed
+    return f"cannot tell{needed or ': no difference on average'}"
+
+
+def few_differ(difference: Difference) -> str:
+    """Why a comparison has no conclusion, whatever its interval: two methods differ on too few items."""
+    match difference.differing:
+        case 0:
+            return "no item differs"
+        case 1:
+            return "only 1 item differs"
+        case number:
+            return f"only {number} items differ"
 
 
 def budget_label(budget: int | None) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
+from ramet import plugins
 from ramet.errors import ConfigError
 from ramet.interfaces import HasSizes, Taskset
 from ramet.tasks.registry import check_split, load_taskset, parse_spec, taskset_class
 from ramet.tasks.sources import source_of
+from ramet.tasks.worlds import with_world
 from ramet.types import Task
 
 MAX_BUCKETS = 8
@@ -51,10 +53,11 @@ def load_tasksets(
     options: Mapping[str, Any],
     *,
     own: Mapping[str, Taskset] | None = None,
+    world: str = "",
 ) -> list[tuple[str, Taskset, str]]:
     """Every spec with its taskset and split. An option goes to the tasksets that have it; at least one must.
 
-    `own` are tasksets by name that need no loading.
+    `own` are tasksets by name that need no loading; `world` is that of the user, for all of them.
     """
     if not specs:
         raise ConfigError("which tasks? write NAME:SPLIT, like craft:hard (ramet tasks lists them)")
@@ -62,14 +65,20 @@ def load_tasksets(
         raise ConfigError(f"a split is named twice in {' '.join(specs)}")
     names = [parse_spec(spec)[0] for spec in specs]
     loaded = dict(own or {})
-    accepted = {name: set(inspect.signature(taskset_class(name)).parameters) for name in names if name not in loaded}
+    accepted = {name: _option_names(name) for name in names if name not in loaded}
     unknown = {key: value for key, value in options.items() if all(key not in known for known in accepted.values())}
     for name, known in accepted.items():  # `load_taskset` refuses the unknown ones
         loaded[name] = load_taskset(name, **unknown, **{key: value for key, value in options.items() if key in known})
+    loaded = {name: with_world(taskset, world) for name, taskset in loaded.items()}
     return [
-        (spec, loaded[name], check_split(loaded[name], parse_spec(spec)[1]))
+        (plugins.shortened(spec), loaded[name], check_split(loaded[name], parse_spec(spec)[1], default="eval"))
         for spec, name in zip(specs, names, strict=True)
     ]
+
+
+def _option_names(name: str) -> set[str]:
+    found = taskset_class(name)
+    return set(inspect.signature(found).parameters) if callable(found) else set()
 
 
 def select_items(

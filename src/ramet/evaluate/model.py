@@ -5,25 +5,24 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ramet.config import EngineConfig
-from ramet.errors import ConfigError, StoreError
+from ramet import plugins
+from ramet.engine.settings import EngineConfig
+from ramet.errors import ConfigError
 from ramet.evaluate.items import Trained
 from ramet.interfaces import HasSizes
 from ramet.models.folders import BUILTIN_MODELS, model_folder
 from ramet.models.packages import check_packages
-from ramet.store import RunDir
-from ramet.store.checkpoints import STATE, latest
-from ramet.tasks.registry import load_taskset, parse_spec
+from ramet.store.checkpoints import STATE
+from ramet.tasks.registry import check_split, load_taskset, parse_spec
 from ramet.tasks.sources import source_of
+from ramet.tasks.trained import find_checkpoint, shared_settings, training_configs
 
-TRAINING_KINDS = ("train", "warmstart")
 BLOCK = 1 << 22  # bytes read at a time
 
 
@@ -43,36 +42,14 @@ def find_model(name: str, tasks: Sequence[str] = ()) -> Model:
     """
     if name in BUILTIN_MODELS:
         return Model(name=name, trained=[], settings={})
-    path = Path(name)
-    if (path / "meta.json").is_file():
-        path = _newest_checkpoint(RunDir.open(path))
+    path = Path(name).expanduser()
+    if (path / "meta.json").is_file() or (path / "checkpoints").is_dir():
+        path = find_checkpoint(path) or path
     if path.is_dir():
         name = str(path.resolve())
-    configs = list(_training_configs(path))
+    configs = list(training_configs(path))
     trained = [_trained_range(*part) for config in configs for part in _trained_tasks(config)]
-    return Model(name=name, trained=trained, settings=_shared_settings(configs[0], tasks) if configs else {})
-
-
-def _newest_checkpoint(run: RunDir) -> Path:
-    if run.kind not in TRAINING_KINDS:
-        kinds = " or ".join(TRAINING_KINDS)
-        raise ConfigError(f"{run.path} was made by ramet {run.kind} and holds no model: give a run of {kinds}")
-    checkpoint = latest(run.path)
-    if checkpoint is None:
-        raise ConfigError(f"{run.path} has no checkpoint yet")
-    return checkpoint
-
-
-def _training_configs(folder: Path) -> Iterator[dict[str, Any]]:
-    """The settings a checkpoint was trained with, then those of the model it started from, as far as they are known."""
-    seen: set[Path] = set()
-    while folder not in seen:
-        seen.add(folder)
-        config = _read_config(folder.parent.parent if folder.parent.name == "checkpoints" else folder)
-        if config is None:
-            return
-        yield config
-        folder = Path(str(config.get("model", "")))
+    return Model(name=name, trained=trained, settings=shared_settings(configs[0], tasks) if configs else {})
 
 
 def _trained_tasks(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -83,47 +60,30 @@ def _trained_tasks(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]
             yield str(part.get("task", "")), part.get("taskset", {})
 
 
-def _shared_settings(config: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
-    """Dialect, prompt and limits of the training. Tokens are left out: an evaluation varies them."""
-    names = ("dialect", "show_budget", "allow_same_goal", "allow_impossible", "instructions", "delegate_instructions")
-    shared = {name: config[name] for name in names if name in config}
-    limits = {name: value for name, value in config.get("budget", {}).items() if name != "tokens"}
-    fixed = {name: value for name, value in limits.items() if not isinstance(value, list)}
-    trained, options = parse_spec(str(config.get("task", "")))[0], config.get("taskset", {})
-    same = all(parse_spec(task)[0] == trained for task in tasks)
-    return shared | ({"budget": fixed} if fixed else {}) | ({"taskset": options} if options and same else {})
-
-
-def _read_config(run: Path) -> dict[str, Any] | None:
-    try:
-        if RunDir.open(run).kind not in TRAINING_KINDS:
-            return None
-        return tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
-    except (StoreError, OSError, ValueError):
-        return None
-
-
 def _trained_range(task: str, options: dict[str, Any]) -> Trained:
     name, split = parse_spec(task)
     sizes = source = None
     with suppress(ConfigError):  # its files may be on another machine: then its sizes are not known
         taskset = load_taskset(name, **options)
+        name, split = taskset.name, check_split(taskset, split)
         source = source_of(taskset, split)
         sizes = taskset.sizes(split) if isinstance(taskset, HasSizes) else None
     return Trained(name, *(sizes or (float("-inf"), float("inf"))), source)
 
 
 def engine_facts(engine: EngineConfig) -> dict[str, Any]:
-    """What identifies the model: the hash of its weights, or its name on a server."""
-    if engine.kind == "http":
+    """What identifies the model: the hash of its weights, or its name on a server or for an engine of your own."""
+    if engine.kind in ("http", "tinker"):
         return {"model": engine.model, "server": engine.base_url}
+    if engine.kind != "local":
+        return {"model": engine.model, "engine": plugins.shortened(engine.kind)}
     folder = model_folder(engine.model)
     return {"model": engine.model, "model_sha256": weights_hash(folder)}
 
 
 def weights_stamp(engine: EngineConfig) -> str:
     """Names, sizes and times of the weight files: cheap to compare, and different after any change."""
-    files = [] if engine.kind == "http" else _weight_files(model_folder(engine.model))
+    files = [] if engine.kind != "local" else _weight_files(model_folder(engine.model))
     return " ".join(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import anyio
 
+from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.errors import ConfigError, RametError
 from ramet.evaluate.controls import play_control
@@ -62,7 +63,7 @@ def plan_jobs(
     config: EvaluateConfig, *, trained: Sequence[Trained] = (), own: Mapping[str, Taskset] | None = None
 ) -> list[Job]:
     """All jobs of an evaluation, cell by cell. `own` are tasksets by name that need no loading."""
-    tasksets = load_tasksets(config.tasks, config.taskset, own=own)
+    tasksets = load_tasksets(config.tasks, config.taskset, own=own, world=config.world)
     given = parse_range(config.trained)
     if given is not None:
         for spec, taskset, _ in tasksets:
@@ -123,6 +124,7 @@ class Pool:
             instructions=config.instructions,
             delegate_instructions=config.delegate_instructions,
             judge=judge,
+            watcher=None if journal.run is None else LiveLog(journal.run.path),
         )
         self.limits = parse_limits(config.budget)
         self.window = engine.window if isinstance(engine, Windowed) else None
@@ -169,9 +171,10 @@ class Pool:
             self.options,
             budget=tree_budget(method, declared, tokens=job.budget, limits=self.limits, window=self.window),
             seed=seed_of(self.config.seed, method.name, job.budget, item.task.id, place),
+            name=f"{method.name}.{job.budget or 'own'}.{item.task.id}.{place}",
         )
         tree = await self._play(item, method, options)
-        tree.id = f"{method.name}.{job.budget or 'own'}.{item.task.id}.{place}"
+        tree.id = options.name
         return tree
 
     async def _play(self, item: Item, method: Method, options: TreeOptions) -> Tree:

@@ -14,6 +14,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import Any
 
 import anyio
 
+from ramet import plugins
 from ramet.agent.dialects import make_dialect
-from ramet.config import build, load, settings_of, to_toml
+from ramet.config import build, load, merge_settings, names_server, settings_of, to_toml
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, closing, open_engines
 from ramet.errors import ConfigError, EngineError
@@ -33,10 +35,13 @@ from ramet.evaluate.run import Job, OnProgress, Pool, ignore, missing_jobs, plan
 from ramet.evaluate.settings import EvaluateConfig
 from ramet.evaluate.tables import Section, make_sections, section_facts
 from ramet.evaluate.text import as_text
-from ramet.interfaces import Engine, NodeJudge, Taskset
+from ramet.interfaces import Dialect, Engine, NodeJudge, Taskset, World
 from ramet.store import RunDir, slug
 from ramet.store.lock import exclusive_lock
 from ramet.tasks.judge import open_judge
+from ramet.tasks.provenance import FIELD, plugin_facts
+from ramet.tasks.registry import check_split
+from ramet.tasks.trained import check_model
 
 OnStart = Callable[[RunDir], None]
 
@@ -51,7 +56,8 @@ class Evaluation:
 
     def sections(self) -> list[Section]:
         """The tables as numbers: one section per split."""
-        return make_sections(self.records, splits=self.config.tasks if len(self.config.tasks) > 1 else ())
+        splits = [plugins.shortened(spec) for spec in self.config.tasks]
+        return make_sections(self.records, splits=splits if len(splits) > 1 else ())
 
     def table(self, *, width: int = 120) -> str:
         """The tables as text."""
@@ -77,12 +83,14 @@ def resolve_eval_config(
     it was trained with; the file, the words and the flags override them, in this order.
     """
     given = dict(flags or {})
-    specs = [word for word in words if "=" not in word]
+    specs = [plugins.anchored(word, Path.cwd()) for word in words if "=" not in word]
     settings = [word for word in words if "=" in word]
     if specs:
         given["tasks"] = specs
     name = given.get("engine.model") or settings_of(settings).get("engine", {}).get("model")
     model = None if name is None else find_model(str(name), specs)
+    if model is not None:
+        check_model(str(name), on_server=names_server(merge_settings(file=file, words=settings, flags=given)))
     if model is not None:
         given["engine.model"] = model.name
     base = None if model is None else model.settings
@@ -114,13 +122,15 @@ def run_evaluation(
         engine, judge = open_engines(config.engine, config.judge, api_key=api_key)
         callbacks = {"on_start": on_start, "on_progress": on_progress}
         run = anyio.run(partial(_resume_and_close, eval_run, jobs, engine, judge, **callbacks))
-    return _read(config, jobs, Journal(run)), run
+    return read_evaluation(config, jobs, Journal(run)), run
 
 
 async def evaluate(
-    tasks: Sequence[str | tuple[Taskset, str]],
+    tasks: Sequence[str | Taskset | tuple[Taskset, str]],
     *,
     engine: Engine,
+    dialect: str | Dialect = "tools",
+    world: str | World | type[World] = "",
     methods: Sequence[str] = ("single", "clones"),
     budgets: Sequence[int] = (),
     n: int = 100,
@@ -132,7 +142,7 @@ async def evaluate(
 ) -> Evaluation:
     """Compare methods under the same budgets on the first `n` tasks of each split.
 
-    A split is `"craft:hard"`, or a taskset of your own and the name of a split.
+    A split is `"craft:hard"`, or a taskset of your own (then its split `eval`), alone or with the name of a split.
 
     Example:
         evaluation = await evaluate(["arithmetic:eval"], engine=engine, methods=["single", "vote@4"], budgets=[400])
@@ -142,20 +152,40 @@ async def evaluate(
     With `into`, records and trees are kept in that run directory; the same call resumes it, and other settings are
     refused. Further settings are those of `EvaluateConfig`.
     """
-    own = {entry[0].name: entry[0] for entry in tasks if not isinstance(entry, str)}
-    specs = [entry if isinstance(entry, str) else f"{entry[0].name}:{entry[1]}" for entry in tasks]
+    pairs = [
+        entry if isinstance(entry, str | tuple) else (entry, check_split(entry, "", default="eval")) for entry in tasks
+    ]
+    own = {entry[0].name: entry[0] for entry in pairs if not isinstance(entry, str)}
+    specs = [entry if isinstance(entry, str) else f"{entry[0].name}:{entry[1]}" for entry in pairs]
     given: dict[str, Any] = {"tasks": specs, "methods": list(methods), "budgets": list(budgets), "num_tasks": n}
-    config = build(EvaluateConfig, given | settings)
-    jobs = plan_jobs(config, own=own)
+    with ExitStack() as stack:
+        for name, part in (("dialect", dialect), ("world", world)):
+            given[name] = part if isinstance(part, str) else stack.enter_context(plugins.holding(part, name))
+        config = build(EvaluateConfig, given | settings)
+        jobs = plan_jobs(config, own=own)
+        callbacks: dict[str, Any] = {"on_start": on_start, "on_progress": on_progress}
+        return await _evaluate(config, jobs, engine=engine, judge=judge, into=into, **callbacks)
+
+
+async def _evaluate(
+    config: EvaluateConfig,
+    jobs: Sequence[Job],
+    *,
+    engine: Engine,
+    judge: NodeJudge | None,
+    into: Path | str | None,
+    on_start: OnStart,
+    on_progress: OnProgress,
+) -> Evaluation:
     if into is None:
         journal = Journal()
         await Pool(config, jobs, engine=engine, journal=journal, judge=judge, on_progress=on_progress).run()
-        return _read(config, jobs, journal)
+        return read_evaluation(config, jobs, journal)
     eval_run = EvalRun.locate_for(engine, config, into=Path(into))
     run = eval_run.find()
     if run is None or missing_jobs(jobs, Journal(run)):
         run = await resume(eval_run, jobs, engine=engine, judge=judge, on_start=on_start, on_progress=on_progress)
-    return _read(config, jobs, Journal(run))
+    return read_evaluation(config, jobs, Journal(run))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,16 +200,18 @@ class EvalRun:
     @classmethod
     def locate(cls, config: EvaluateConfig, *, runs: Path, into: Path | None) -> EvalRun:
         """The directory `into`, or one under `runs` whose name ends with the key."""
-        key = hashlib.sha256(f"{to_toml(config)}\n{weights_stamp(config.engine)}".encode()).hexdigest()
-        path = into or runs / f"eval-{slug('-'.join(config.tasks))}-{key[:8]}"
+        stamp = f"{to_toml(config)}\n{weights_stamp(config.engine)}{_plugin_hashes(config)}"
+        key = hashlib.sha256(stamp.encode()).hexdigest()
+        path = into or runs / f"eval-{slug('-'.join(map(plugins.shortened, config.tasks)))}-{key[:8]}"
         return cls(config=config, path=path, key=key, facts=partial(_config_facts, config))
 
     @classmethod
     def locate_for(cls, engine: Engine, config: EvaluateConfig, *, into: Path) -> EvalRun:
         """The same for an engine that is already open."""
         facts = _open_engine_facts(engine)
-        key = hashlib.sha256(f"{to_toml(config)}\n{facts}".encode()).hexdigest()
-        return cls(config=config, path=into, key=key, facts=lambda: {**facts, "hardware": hardware(local=False)})
+        key = hashlib.sha256(f"{to_toml(config)}\n{facts}{_plugin_hashes(config)}".encode()).hexdigest()
+        more = {"hardware": hardware(local=False), **plugin_facts(config)}
+        return cls(config=config, path=into, key=key, facts=lambda: {**facts, **more})
 
     def find(self) -> RunDir | None:
         """The existing directory, or None. A directory with other settings is refused."""
@@ -206,7 +238,13 @@ def _open_engine_facts(engine: Engine) -> dict[str, Any]:
 
 
 def _config_facts(config: EvaluateConfig) -> dict[str, Any]:
-    return {**engine_facts(config.engine), "hardware": hardware(local=config.engine.kind == "local")}
+    local = config.engine.kind == "local"
+    return {**engine_facts(config.engine), "hardware": hardware(local=local), **plugin_facts(config)}
+
+
+def _plugin_hashes(config: EvaluateConfig) -> str:
+    """The contents of the plug-ins' files: an evaluation with other ones is another evaluation."""
+    return "".join(f"\n{fact['sha256']}" for fact in plugin_facts(config).get(FIELD, []))
 
 
 def written_command(argv: Sequence[str]) -> str:
@@ -234,6 +272,9 @@ def _differences(run: RunDir, config: EvaluateConfig) -> str:
     before = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
     now = tomllib.loads(to_toml(config))
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    changed = [fact["reference"] for fact in run.meta.get(FIELD, []) if fact not in plugin_facts(config)[FIELD]]
+    if not names and changed:
+        return f" (the file of {changed[0]} has changed)"
     return f" ({', '.join(names) or 'the model has changed'})"
 
 
@@ -271,7 +312,7 @@ async def _resume_and_close(
         return await resume(eval_run, jobs, engine=engine, judge=judging, **callbacks)
 
 
-def _read(config: EvaluateConfig, jobs: Sequence[Job], journal: Journal) -> Evaluation:
+def read_evaluation(config: EvaluateConfig, jobs: Sequence[Job], journal: Journal) -> Evaluation:
     """The records of these jobs, in the order of the jobs."""
     order = {job.key: place for place, job in enumerate(jobs)}
     records = [record for record in journal.records if (record.method, record.budget, record.task) in order]

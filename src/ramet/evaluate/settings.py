@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramet.budget import Budget
-from ramet.config import EngineConfig, JudgeConfig, build
+from ramet.config import TEMPERATURE, build
+from ramet.engine.settings import EngineConfig, JudgeConfig
 from ramet.errors import ConfigError
 from ramet.evaluate.items import Trained
 from ramet.evaluate.methods import parse_methods, tree_budget
@@ -19,13 +20,14 @@ from ramet.tasks.registry import parse_spec
 class EvaluateConfig:
     """Tasks, methods and budgets: every method runs under every budget on every task."""
 
-    tasks: tuple[str, ...] = ()  # NAME:SPLIT each
+    tasks: tuple[str, ...] = ()  # NAME:SPLIT each, or a taskset of your own: file.py:Name
     taskset: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the tasksets
+    world: str = ""  # a world of your own for the tasks, file.py:Name; empty: the taskset's
     methods: tuple[str, ...] = ("single", "clones")
     budgets: tuple[int, ...] = ()  # generated tokens per item; empty: what each task declares
     num_tasks: int = 100  # of each split
     dialect: str = "tools"
-    temperature: float = 0.7
+    temperature: float = TEMPERATURE
     seed: int = 0
     show_budget: bool = False  # whether messages say what the node may still spend
     allow_same_goal: bool = False  # whether a clone may get the goal of its parent or of another ancestor

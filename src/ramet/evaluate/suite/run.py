@@ -1,0 +1,197 @@
+"""Run a suite: its parts one after another on one engine, each in a run directory, resumed where they stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from ramet.config import load, settings_of, to_toml
+from ramet.engine.http import HttpEngine
+from ramet.engine.open import OpenedEngine, closing, open_engine
+from ramet.errors import ConfigError
+from ramet.evaluate.journal import Journal
+from ramet.evaluate.model import engine_facts, find_model, hardware, weights_stamp
+from ramet.evaluate.run import Job, OnProgress, Progress, ignore, missing_jobs, plan_jobs
+from ramet.evaluate.session import EvalRun, Evaluation, OnStart, read_evaluation, resume
+from ramet.evaluate.settings import EvaluateConfig
+from ramet.evaluate.suite.card import make_card
+from ramet.evaluate.suite.definition import Part, Size, Suite, suite_hash
+from ramet.store import RunDir, slug
+
+FREE = ("engine", "concurrency", "budget.prices")  # all that can be set beside the model and its dialect
+OnCard = Callable[[dict[str, Any]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteRun:
+    """A suite for one model: what each part runs, and where."""
+
+    suite: Suite
+    size: Size
+    hash: str
+    folder: Path
+    configs: Mapping[str, EvaluateConfig]  # by part
+
+    @property
+    def engine(self) -> Any:
+        return next(iter(self.configs.values())).engine
+
+    @property
+    def dialect(self) -> str:
+        return next(iter(self.configs.values())).dialect
+
+
+def resolve_suite(
+    suite: Suite,
+    size: Size,
+    *,
+    words: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+    runs: Path = Path("runs"),
+    into: Path | None = None,
+) -> SuiteRun:
+    """The settings of every part. Nothing can be set but the model, its engine, its dialect and its prices."""
+    given = dict(flags or {})
+    _refuse_pinned(suite, [*settings_of(words).items(), *given.items()])
+    name = given.get("engine.model") or settings_of(words).get("engine", {}).get("model")
+    if not name:
+        raise ConfigError("which model? give --model: a run directory, a folder, smollm2, or its name on a server")
+    model = find_model(str(name))
+    dialect = given.pop("dialect", None) or settings_of(words).get("dialect") or model.settings.get("dialect", "tools")
+    given["engine.model"] = model.name
+    free = [word for word in words if not word.startswith("dialect=")]
+    configs = {
+        part.name: load(
+            EvaluateConfig,
+            base={**suite.settings(part, size, dialect=dialect), "budget": dict(suite.limits)},
+            words=free,
+            flags=given,
+        )
+        for part in suite.parts
+    }
+    pinned = suite_hash(suite, size, dialect=dialect)
+    first = next(iter(configs.values()))
+    key = hashlib.sha256(f"{pinned}\n{to_toml(first)}\n{weights_stamp(first.engine)}".encode()).hexdigest()
+    folder = into or runs / f"{suite.name}-{size}-{slug(Path(model.name).name)}-{key[:8]}"
+    return SuiteRun(suite=suite, size=size, hash=pinned, folder=folder, configs=configs)
+
+
+def _refuse_pinned(suite: Suite, given: Sequence[tuple[str, Any]]) -> None:
+    for name, value in given:
+        names = [f"{name}.{inner}" for inner in value] if name == "budget" and isinstance(value, dict) else [name]  # pyright: ignore[reportUnknownVariableType]
+        for full in names:
+            if full != "dialect" and not any(full == free or full.startswith(f"{free}.") for free in FREE):
+                raise ConfigError(
+                    f"{suite.name} pins {full}, so that all cards answer the same question; what can be set: "
+                    f"the model, dialect, {', '.join(FREE)}"
+                )
+
+
+def run_suite(
+    plan: SuiteRun,
+    *,
+    api_key: str | None = None,
+    on_start: OnStart = ignore,
+    on_progress: OnProgress = ignore,
+    on_card: OnCard = ignore,
+) -> dict[str, Any]:
+    """Run what is missing of a suite and return its card. `on_card` gets the card after every part."""
+    skipped: dict[str, str] = {}
+    jobs: dict[str, list[Job]] = {}
+    for name, config in plan.configs.items():
+        try:
+            jobs[name] = plan_jobs(config)
+        except ConfigError as error:  # a package that a taskset needs is missing
+            skipped[name] = str(error)
+    if not jobs:
+        raise ConfigError(f"no part of {plan.suite.name} can be run: {next(iter(skipped.values()))}")
+    suite_jobs = SuiteJobs(plan, jobs, skipped, on_start=on_start, on_progress=on_progress, on_card=on_card)
+    if suite_jobs.is_missing():
+        engine = open_engine(plan.engine, api_key=api_key)
+        anyio.run(partial(suite_jobs.run, engine))
+    return suite_jobs.card()
+
+
+class SuiteJobs:
+    """The parts of a suite in order. A part that the model cannot take is left out, with the reason."""
+
+    def __init__(
+        self,
+        plan: SuiteRun,
+        jobs: Mapping[str, Sequence[Job]],
+        skipped: dict[str, str],
+        *,
+        on_start: OnStart,
+        on_progress: OnProgress,
+        on_card: OnCard,
+    ) -> None:
+        self.plan = plan
+        self.jobs = jobs
+        self.skipped = skipped
+        self.on_start = on_start
+        self.on_progress = on_progress
+        self.on_card = on_card
+
+    def is_missing(self) -> bool:
+        """Whether anything has to be run. Parts that were skipped before are tried again: it takes no time."""
+        return any(run is None or missing_jobs(self.jobs[name], Journal(run)) for name, run in self._runs().items())
+
+    async def run(self, engine: OpenedEngine) -> None:
+        async with closing(engine):
+            if isinstance(engine, HttpEngine):
+                await engine.check()
+            for place, name in enumerate(self.jobs):
+                await self._run_part(name, place, engine)
+                self.on_card(self.card())
+
+    async def _run_part(self, name: str, place: int, engine: OpenedEngine) -> None:
+        jobs, located = self.jobs[name], self._located(name)
+        done = sum(len(self.jobs[before]) for before in list(self.jobs)[:place])
+        report = partial(self._report, done=done, place=place)
+        run = located.find()
+        if run is not None and not missing_jobs(jobs, Journal(run)):
+            return
+        try:
+            start = self.on_start if place == 0 else ignore
+            await resume(located, jobs, engine=engine, on_start=start, on_progress=report)
+        except ConfigError as error:  # a prompt that does not fit its window, functions in a dialect without them
+            self.skipped[name] = str(error)
+
+    def _report(self, progress: Progress, *, done: int, place: int) -> None:
+        total = sum(map(len, self.jobs.values()))
+        self.on_progress(Progress(done + progress.done, total, place, len(self.jobs)))
+
+    def card(self) -> dict[str, Any]:
+        """The card of the parts that are complete."""
+        finished: list[tuple[Part, Evaluation]] = []
+        skipped = dict(self.skipped)
+        for part in self.plan.suite.parts:
+            if part.name in skipped:
+                continue
+            run = self._located(part.name).find()
+            if run is None or missing_jobs(self.jobs[part.name], Journal(run)):
+                skipped[part.name] = "not finished yet: run the same command again"
+            else:
+                evaluation = read_evaluation(self.plan.configs[part.name], self.jobs[part.name], Journal(run))
+                finished.append((part, evaluation))
+        return make_card(self.plan, finished, skipped, model=self._model())
+
+    def _model(self) -> dict[str, Any]:
+        """What identifies the model, without the address of its server: a card is there to be published."""
+        engine = self.plan.engine
+        facts = {key: value for key, value in engine_facts(engine).items() if key != "server"}
+        local = engine.kind == "local"
+        name = Path(facts["model"]).name if local else facts["model"]
+        return {**facts, "model": name, **({"hardware": hardware(local=True)} if local else {})}
+
+    def _located(self, name: str) -> EvalRun:
+        return EvalRun.locate(self.plan.configs[name], runs=self.plan.folder, into=self.plan.folder / slug(name))
+
+    def _runs(self) -> dict[str, RunDir | None]:
+        return {name: self._located(name).find() for name in self.jobs}

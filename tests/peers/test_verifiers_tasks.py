@@ -1,0 +1,68 @@
+"""A taskset of verifiers.v1, whose tasks have rewards, as a taskset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ramet
+from ramet.tasks.registry import load_taskset
+
+pytestmark = pytest.mark.peers
+
+TASKSET = """
+import verifiers.v1 as vf
+
+class SumData(vf.TaskData):
+    answer: str
+
+class SumTask(vf.Task[SumData]):
+    @vf.reward
+    async def right(self, trace) -> float:
+        if trace.last_reply == "boom":
+            raise RuntimeError("no reward today")
+        return float(trace.last_reply == self.data.answer)
+
+class Sums(vf.Taskset[SumTask]):
+    def load(self):
+        for a in range(3):
+            yield SumTask(SumData(prompt=f"What is {a} + {a}?", answer=str(2 * a)))
+
+__all__ = ["Sums"]
+"""
+
+
+@pytest.fixture(scope="module")
+def taskset(tmp_path_factory: pytest.TempPathFactory) -> ramet.Taskset:
+    file = tmp_path_factory.mktemp("verifiers") / "new_sums.py"
+    file.write_text(TASKSET, encoding="utf-8")
+    return load_taskset(f"verifiers:{file}")
+
+
+def verdict(taskset: ramet.Taskset, answer: str) -> ramet.Verdict:
+    task = taskset.task("all", 2)
+    node = ramet.Node(index=0, parent=None, depth=0, path=(), goal=task.question, grant=1, answer=answer)
+    found = taskset.verdict(task, taskset.world(task), node)
+    assert found is not None
+    return found
+
+
+def test_tasks_are_taken_over_with_their_rewards(taskset: ramet.Taskset) -> None:
+    assert taskset.size("all") == 3
+    assert taskset.task("all", 2).question == "What is 2 + 2?"
+    assert [verdict(taskset, text).score for text in ("4", "5")] == [1.0, 0.0]
+    assert taskset.self_check(taskset.task("all", 0)) == (1.0, 0.0)
+
+
+def test_a_reward_that_raises_gives_a_failed_verdict_with_the_reason(taskset: ramet.Taskset) -> None:
+    found = verdict(taskset, "boom")
+    assert found.score == 0.0
+    assert found.reason.startswith("cannot be scored: TaskError")
+    assert "no reward today" in found.reason
+
+
+def test_a_file_without_a_taskset_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").touch()
+    with pytest.raises(ramet.ConfigError, match="has 0 tasksets, and no load_environment"):
+        dict(load_taskset(f"verifiers:{tmp_path}/empty.py").splits)
