@@ -142,11 +142,13 @@ def test_in_the_terse_dialect_the_goals_are_compared() -> None:
 def test_room_for_its_message_is_kept_only_with_the_limit(dialect: str) -> None:
     """It has eight words where the longest reason of the other limits has six: a scripted model counts words."""
 
-    def make(**limits: int) -> TreeRun:
+    def make(**limits: int) -> int:
         engine = ramet.ScriptedEngine(lambda prompt: "")
-        return TreeRun("root", TreeOptions(engine=engine, budget=ramet.Budget(**limits), dialect=dialect))  # pyright: ignore[reportArgumentType]
+        budget = ramet.Budget(**limits)  # pyright: ignore[reportArgumentType]
+        tree_run = TreeRun("root", TreeOptions(engine=engine, budget=budget, dialect=dialect))
+        return tree_run.closing_size(engine.renderer)
 
-    assert make(repeats=2).closing_size - make().closing_size == 2
+    assert make(repeats=2) - make() == 2
 
 
 def test_repetitions_are_counted_by_action_and_texts() -> None:

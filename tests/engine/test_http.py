@@ -7,9 +7,10 @@ import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -299,9 +300,8 @@ async def test_a_permanent_error_is_not_retried(status: int, body: object, key: 
 async def test_an_unknown_model_is_an_error_that_lists_the_offered_ones():
     missing = whole({"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, status=404)
     async with meeting(missing, models=["qwen", "smollm2"], tries=3) as (server, engine):
-        for call in (ask, HttpEngine.check):
-            with pytest.raises(EngineError, match="has no model 'm'; it serves qwen, smollm2"):
-                await call(engine)
+        with pytest.raises(EngineError, match="has no model 'm'; it serves qwen, smollm2"):
+            await ask(engine)
     assert len(server.requests) == 1
 
 
@@ -625,6 +625,33 @@ async def test_the_error_of_a_clone_is_reported_to_its_parent_and_its_siblings_c
     assert [node.stop for node in tree.nodes] == [Stop.ANSWERED, Stop.ANSWERED, Stop.ERROR, Stop.ANSWERED]
     assert all(text in (tree.answer or "") for text in ("one", "answered 400: oops", "three"))
     assert len(server.requests) == 5
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("session_id", ["node", "tree"])
+async def test_every_request_names_its_node_and_what_shares_its_prefix(session_id: Literal["node", "tree"]):
+    """Routers read X-Session-ID. By default the turns of one node stay together, with `tree` all nodes of a tree."""
+    async with meeting(by_goal(first=says("Answer: 1"), second=says("Answer: 2")), session_id=session_id) as (
+        server,
+        engine,
+    ):
+        tree = await ramet.run("Add up.", engine=engine)
+    nodes = [request.headers["x-request-id"] for request in server.requests]
+    sessions = [request.headers["x-session-id"] for request in server.requests]
+    assert sorted(nodes) == [f"{tree.id}/{index}" for index in (0, 0, 1, 2)]
+    assert sessions == (nodes if session_id == "node" else [tree.id] * 4)
+
+
+@pytest.mark.anyio
+async def test_a_prompt_of_no_node_has_no_session():
+    async with meeting(says("hello")) as (server, engine):
+        await engine.sample(replace(HELLO, node_id=""), max_tokens=5)
+    assert "x-session-id" not in server.requests[0].headers
+
+
+def test_only_a_node_or_a_tree_can_be_a_session():
+    with pytest.raises(ConfigError, match=r"session_id is node or tree; got 'user'"):
+        HttpEngine("http://127.0.0.1:1", model="m", session_id="user")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.anyio

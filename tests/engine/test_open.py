@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ramet.config import EngineConfig, JudgeConfig
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import judge_config, open_engines
+from ramet.engine.settings import EngineConfig, JudgeConfig
 from ramet.errors import ConfigError
 
 SERVER = EngineConfig(base_url="http://host/v1", model="m", tries=2)

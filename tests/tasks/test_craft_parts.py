@@ -134,7 +134,7 @@ def hard_budget() -> tuple[Craft, Budget]:
 
 
 @needs_smollm2
-@pytest.mark.parametrize("index", [2, 4, 60, 130])
+@pytest.mark.parametrize("index", [2, 130])
 def test_the_oracle_crafts_hard_goals_within_the_limits_of_the_recipe(index: int) -> None:
     taskset, budget = hard_budget()
     tree = played(taskset, "hard", index, budget=budget, smollm2=True)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import ramet
 from ramet.agent.options import TreeOptions
-from ramet.config import JudgeConfig
 from ramet.engine.scripted import Reply
+from ramet.engine.settings import JudgeConfig
 from ramet.store import RunDir, query, read_trees
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.judge import FILE, Judge, open_judge

@@ -126,7 +126,7 @@ def test_results_in_terse_are_parsed():
 
 
 def test_an_oracle_cannot_write_an_unknown_dialect():
-    with pytest.raises(ConfigError, match="tools, python, terse"):
+    with pytest.raises(ConfigError, match="tools, native, python, terse"):
         script(Chain(), "rust")
 
 

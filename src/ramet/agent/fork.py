@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import anyio
 
-from ramet.agent.options import Restriction, TreeOptions
+from ramet.agent.options import Restriction, Told, TreeOptions
 from ramet.agent.recording import ForkPoint, Kept, Path, Place, Recording, Replayable
 from ramet.agent.tree import TreeRun
 from ramet.errors import ConfigError, ForkError
@@ -32,6 +32,7 @@ async def fork(
     without_delegation: bool = False,
     without_clone: int | None = None,
     say: str | None = None,
+    tell: str | None = None,
     world: World | None = None,
     temperature: float = 1.0,
     seed: int | None = None,
@@ -52,7 +53,9 @@ async def fork(
     Example:
         other = await ramet.fork(tree, node=0, turn=0, engine=engine, without_delegation=True)
     """
-    point = ForkPoint(node=node, turn=turn, without_delegation=without_delegation, without_clone=without_clone, say=say)
+    point = ForkPoint(
+        node=node, turn=turn, without_delegation=without_delegation, without_clone=without_clone, say=say, tell=tell
+    )
     options = TreeOptions(
         engine=engine,
         world=world,
@@ -117,12 +120,14 @@ class ForkRun:
             restriction = Restriction(path=recording.node.path, turn=point.turn)
         elif recording.clone is not None:
             restriction = Restriction(path=recording.node.path, turn=point.turn, clone=recording.clone.path[-1])
+        told = None if point.tell is None else Told(path=recording.node.path, turn=point.turn, text=point.tell)
         return replace(
             options,
             engine=self.engine,
             budget=tree.budget,
             dialect=tree.dialect if isinstance(options.dialect, str) else options.dialect,
             restriction=restriction,
+            told=told,
             elapsed_s=recording.elapsed_s,
         )
 

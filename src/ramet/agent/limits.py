@@ -25,6 +25,7 @@ class Limits:
         self.closing_size = closing_size  # of the message that asks for the final answer
         self.path_left = path_left  # tokens by which the chain of work up to the node may still grow; None: no limit
         self.reserve = min(budget.answer_tokens, max(1, node.grant // 2))
+        self.prices = budget.prices_of(root=node.parent is None)
         self.own_tokens = budget.own_tokens(root=node.parent is None)  # that the node itself may generate
 
     def cap(self, size: int, *, closing: bool) -> tuple[int, Stop]:
@@ -53,7 +54,7 @@ class Limits:
 
     def _affordable(self, size: int, *, closing: bool) -> int:
         """Tokens that money buys: for this call, then one more whose prompt contains this completion."""
-        worst = self.budget.prices.worst
+        worst = self.prices.worst
         left = (self.ledger.money or 0) - worst(prompt=size, generated=0)
         if not closing:
             left -= worst(prompt=size + self.closing_size, generated=self.reserve)
@@ -64,7 +65,7 @@ class Limits:
 
     def room(self, size: int, *, closing: bool) -> int:
         """Tokens the next message may have so that the turn after it keeps its reserve."""
-        budget, worst = self.budget, self.budget.prices.worst
+        budget, worst = self.budget, self.prices.worst
         kept = self.reserve if closing else 2 * self.reserve + self.closing_size
         room = budget.window - size - kept
         each = worst(prompt=1, generated=0)
@@ -79,7 +80,7 @@ class Limits:
 
     def smallest_money(self, size: int) -> int:
         """The most that one ordinary turn and then the answer can cost."""
-        worst = self.budget.prices.worst
+        worst = self.prices.worst
         return worst(prompt=size, generated=self.reserve) + worst(
             prompt=size + self.reserve + self.closing_size, generated=self.reserve
         )

@@ -20,12 +20,13 @@ from ramet.agent.goals import text_size
 from ramet.agent.limits import Limits, Repeats, Speed
 from ramet.agent.spawn import admit, report_child
 from ramet.agent.steps import Step, Steps
-from ramet.agent.transcript import Transcript
+from ramet.agent.toolcalls import act
+from ramet.agent.transcript import Transcript, received_by
 from ramet.agent.wording import as_text, report_text, shorten
 from ramet.budget import Budget, Ledger
 from ramet.errors import EngineError, EngineInterrupted
-from ramet.interfaces import Child, HostFunction, Outcome, ReadsCutTurns, Report, Request, Result, Session
-from ramet.types import Completion, Meter, Node, Refusal, State, Stop, Turn
+from ramet.interfaces import Caching, Child, HostFunction, Outcome, ReadsCutTurns, Report, Request, Result, Session
+from ramet.types import Completion, Meter, Node, Prompt, Refusal, State, Stop, Turn
 
 if TYPE_CHECKING:
     from ramet.agent.tree import TreeRun
@@ -60,10 +61,15 @@ class NodeRun:
         self.text = text
         self.returns = returns
         self.text_size = text_size(context, text)
-        self.transcript = Transcript(node, tree_run.engine.renderer, tree_run.tree.id)
+        self.engine = tree_run.engine_of(node)
+        self.transcript = Transcript(node, self.engine.renderer, tree_run.tree.id)
         self.path_tokens = path_tokens  # the most that `critical_path` may become; None: no limit
         self.limits = Limits(
-            tree_run.budget, ledger, node, closing_size=tree_run.closing_size, path_left=self._path_left
+            tree_run.budget,
+            ledger,
+            node,
+            closing_size=tree_run.closing_size(self.engine.renderer),
+            path_left=self._path_left,
         )
         self.steps = Steps(self)
         self.repeats = Repeats()
@@ -84,8 +90,12 @@ class NodeRun:
         user = tree_run.dialect.opening(self, missing=missing)
         if tree_run.options.show_budget:
             user = f"{user}\n\n{tree_run.remaining(self)}"
+        told = tree_run.options.told
+        if told is not None and told.at(self.node.path, 0):
+            user = told.text
         system = tree_run.system_prompt(child=self.node.parent is not None, depth=self.ledger.depth)
-        self.transcript.open(system, user)
+        tools = tree_run.tools(depth=self.ledger.depth)
+        self.transcript.open(system, user, tools=tools)
 
     async def run(self) -> None:
         """Take turns until the node has answered or a limit ends it. Raises only when cancelled from outside."""
@@ -102,6 +112,7 @@ class NodeRun:
         except EngineError as error:
             node.stop, node.error = Stop.ERROR, str(error)
         finally:
+            self._answer_from_cut_turn(session)
             self._end()
 
     async def _work(self, session: Session) -> Stop | None:
@@ -134,7 +145,7 @@ class NodeRun:
             node.stop = node.stop or Stop.BUDGET
             return
         if step.piece is not None:
-            self.transcript.append(step.message, step.piece)
+            self.transcript.append(step.messages, step.piece)
         self.steps.results = []
         started = self.tree_run.now()
         try:
@@ -157,7 +168,7 @@ class NodeRun:
                 complete = completion.finish == "stop" and outcome.answer is not None
                 node.stop = Stop.ANSWERED if complete else Stop.TURNS
         else:
-            outcome = await session.act(text, finish=completion.finish)
+            outcome = await act(session, text, completion)
             self.repeats.add(text if outcome.action is None else outcome.action, outcome.results)
         self._apply(outcome, turn)
 
@@ -177,6 +188,23 @@ class NodeRun:
         self.node.turns.append(turn)
         if self.closing is not None and isinstance(session, ReadsCutTurns):
             self.node.answer = session.answer_in_cut(text)
+
+    def _answer_from_cut_turn(self, session: Session) -> None:
+        """If the call for the answer brought nothing in the time left, its answer is what the node wrote before.
+
+        Without that, it is what the clones of its last whole turn answered: an answer that came back is not lost.
+        """
+        node = self.node
+        if node.stop is not Stop.DEADLINE or node.answer is not None or not node.turns:
+            return
+        sampled = [piece.text for piece in node.pieces if piece.sampled]
+        for turn, text in zip(reversed(node.turns), reversed(sampled), strict=False):
+            if turn.finish == "cut" and isinstance(session, ReadsCutTurns):
+                node.answer = session.answer_in_cut(text)
+            clones = [self.tree_run.tree.nodes[index].answer for index in turn.children]
+            node.answer = node.answer or "\n".join(answer for answer in clones if answer) or None
+            if node.answer is not None or turn.finish != "cut":
+                return
 
     def _apply(self, outcome: Outcome, turn: Turn) -> None:
         turn.repairs += outcome.repairs
@@ -213,8 +241,8 @@ class NodeRun:
         node.usage.critical_path_tokens = self.critical_path
         if tree_run.observer is not None:
             tree_run.observer.ended(node)
-        if tree_run.caching is not None:
-            tree_run.caching.ended(self.transcript.node_id)
+        if isinstance(self.engine, Caching):
+            self.engine.ended(self.transcript.node_id)
 
     # Sampling, paid in advance.
 
@@ -230,7 +258,7 @@ class NodeRun:
         raise AssertionError("unreachable")
 
     async def _pay_and_sample(self, cap: int) -> Completion:
-        node, usage, prices = self.node, self.node.usage, self.tree_run.budget.prices
+        node, usage, prices = self.node, self.node.usage, self.limits.prices
         prompt = self.transcript.prompt(
             closing=self.closing is not None, tokens=self.ledger.tokens, keys=tuple(self.context)
         )
@@ -241,7 +269,7 @@ class NodeRun:
             usage.calls += 1
             began = self.tree_run.clock()
             try:
-                completion = await self.tree_run.sample(prompt, max_tokens=cap, seed=self._seed(), meter=meter)
+                completion = await self._ask(prompt, cap, meter)
             except EngineError:
                 spent = min(cap, meter.tokens)
                 cost = self._count(prompt=size if spent else 0, cached=0, generated=spent)
@@ -249,7 +277,7 @@ class NodeRun:
                 raise
             except BaseException:
                 # Cancelled: metered tokens are counted, and the rest of the cap is paid for all the same.
-                self.received = _received(meter, cap)
+                self.received = received_by(meter, cap)
                 tokens = min(cap, meter.tokens)
                 self._time(tokens, began)
                 self._count(prompt=size, cached=0, generated=tokens)
@@ -269,10 +297,18 @@ class NodeRun:
             hold.settle(tokens=completion.num_tokens, money=min(cost, hold.money))
         return completion
 
+    async def _ask(self, prompt: Prompt, cap: int, meter: Meter) -> Completion:
+        tree_run = self.tree_run
+        seed = tree_run.seed_for(self.node.path, len(self.node.turns))
+        stop, temperature = tree_run.dialect.stop, tree_run.options.temperature
+        return await self.engine.sample(
+            prompt, max_tokens=cap, stop=stop, temperature=temperature, seed=seed, meter=meter
+        )
+
     def _count(self, *, prompt: int, cached: int, generated: int) -> int:
         """Add a call to the node's usage; return its cost."""
         usage = self.node.usage
-        cost = self.tree_run.budget.prices.cost(prompt=prompt, cached=cached, generated=generated)
+        cost = self.limits.prices.cost(prompt=prompt, cached=cached, generated=generated)
         usage.tokens += generated
         usage.prompt_tokens += prompt
         usage.cached_tokens += cached
@@ -285,19 +321,16 @@ class NodeRun:
     def _time(self, tokens: int, began: float) -> None:
         seconds = self.tree_run.clock() - began
         self.speed.add(tokens, seconds)
-        self.tree_run.speed.add(tokens, seconds)
+        self.tree_run.speed_of(self.engine).add(tokens, seconds)
 
     @property
     def tokens_in_time(self) -> float:
         """The most tokens of a closing call that fit the time left, at the speed of this node's calls or the tree's."""
-        speed = self.speed if self.speed.is_known else self.tree_run.speed
+        speed = self.speed if self.speed.is_known else self.tree_run.speed_of(self.engine)
         if self.deadline == math.inf or not speed.is_known:
             return math.inf
         left = max(0.0, self.deadline - self.tree_run.clock())
         return max(SHORTEST_ANSWER, int(speed.tokens * ANSWER_TIME * left / speed.seconds))
-
-    def _seed(self) -> int | None:
-        return self.tree_run.seed_for(self.node.path, len(self.node.turns))
 
     # What the dialect's session and its children need of the node.
 
@@ -358,14 +391,6 @@ class NodeRun:
                     group.start_soon(run, i, child, name="clone")
         self.node.state = State.ACTING
         return [report for report in reports if report is not None]
-
-
-def _received(meter: Meter, cap: int) -> Completion | None:
-    """What a cancelled call brought; None if that is nothing."""
-    partial = None if meter.partial is None else meter.partial()
-    if partial is None or not (partial.token_ids or partial.text) or partial.num_tokens > cap:
-        return None
-    return partial
 
 
 def _until(deadline: float) -> AbstractContextManager[object]:

@@ -5,10 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from ramet.budget import Budget
+from ramet.config import TEMPERATURE
 from ramet.errors import ConfigError
 from ramet.interfaces import Dialect, Engine, NodeJudge, World
+
+if TYPE_CHECKING:
+    from ramet.agent.tree import TreeRun
+
+
+class TreeWatcher(Protocol):
+    """Is given every tree when it starts and when it ends. It reads the tree in between and changes nothing."""
+
+    def started(self, run: TreeRun) -> None: ...
+    def ended(self, run: TreeRun) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +39,18 @@ class Restriction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """The message that one node of a forked tree reads before one of its turns, instead of the recorded one."""
+
+    path: tuple[int, ...]  # of the node
+    turn: int
+    text: str
+
+    def at(self, path: tuple[int, ...], turn: int) -> bool:
+        return (path, turn) == (self.path, self.turn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeOptions:
     """The engine, the limits and the sampling of one tree. Use `dataclasses.replace` for another seed or budget.
 
@@ -35,10 +59,11 @@ class TreeOptions:
     """
 
     engine: Engine
+    clone_engine: Engine | None = None  # of all nodes but the root; None: the same
     budget: Budget | None = None  # None: the taskset's, or the default budget
     dialect: Dialect | str = "tools"
     world: World | None = None  # None: the taskset's, or the task's texts without functions
-    temperature: float = 1.0
+    temperature: float = TEMPERATURE
     seed: int | None = None  # None: the engine draws its own
     show_budget: bool = False  # whether messages say what the node may still spend
     judge: NodeJudge | None = None  # grades nodes that the taskset cannot grade
@@ -50,6 +75,9 @@ class TreeOptions:
     instructions: str = ""  # added to the system prompt of every node
     delegate_instructions: str = ""  # added to the system prompt of nodes that may delegate
     restriction: Restriction | None = None  # of a forked tree
+    told: Told | None = None  # of a forked tree
+    watcher: TreeWatcher | None = None  # is given every tree when it starts and ends
+    name: str = ""  # the id that the tree will be stored under, for the watcher; empty: its own id
     elapsed_s: float = 0.0  # of the tree's time; a forked tree begins with what was used before the fork
 
     def __post_init__(self) -> None:

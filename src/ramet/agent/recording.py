@@ -41,7 +41,7 @@ class Replayable(Protocol):
 class ForkPoint:
     """Where a tree is forked, and what is different from there on. Nodes and turns are counted from 0.
 
-    At most one of the last three may be set. With none, the turn is only sampled again.
+    At most one of the last four may be set. With none, the turn is only sampled again.
 
     Example:
         ForkPoint(node=3, turn=2, without_delegation=True)
@@ -52,11 +52,14 @@ class ForkPoint:
     without_delegation: bool = False  # the node may not delegate from this turn on
     without_clone: int | None = None  # the turn is kept, and this clone of it (a node index) is refused
     say: str | None = None  # the text of the turn; its tokens are not paid for and not trained on
+    tell: str | None = None  # the message that the node reads before the turn: its task, or the results so far
 
     def __post_init__(self) -> None:
-        changes = [self.without_delegation, self.without_clone is not None, self.say is not None]
-        if sum(changes) > 1:
-            raise ForkError("without_delegation, without_clone and say exclude each other: a fork changes one thing")
+        texts = [self.say is not None, self.tell is not None]
+        if sum([self.without_delegation, self.without_clone is not None, *texts]) > 1:
+            raise ForkError(
+                "without_delegation, without_clone, say and tell exclude each other: a fork changes one thing"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +155,8 @@ class Recording:
     @property
     def forked(self) -> Kept | None:
         """The turn that is taken again; None if it is kept, or begins with another prompt."""
-        if self.clone is not None or (self.point.without_delegation and self.point.turn == 0):
+        begins_otherwise = self.point.tell is not None or (self.point.without_delegation and self.point.turn == 0)
+        if self.clone is not None or begins_otherwise:
             return None
         return Kept(node=self.node, number=self.point.turn, exactly=False)
 

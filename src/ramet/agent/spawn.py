@@ -229,8 +229,8 @@ def _lendable_money(parent: NodeRun) -> int:
     """What is left after the parent keeps enough to pay for its own answer."""
     if parent.ledger.money is None:
         return 0
-    prompt = parent.transcript.size + parent.tree_run.closing_size
-    kept = parent.tree_run.budget.prices.worst(prompt=prompt, generated=parent.limits.reserve)
+    prompt = parent.transcript.size + parent.limits.closing_size
+    kept = parent.limits.prices.worst(prompt=prompt, generated=parent.limits.reserve)
     return max(0, parent.ledger.money - kept)
 
 

@@ -5,12 +5,13 @@ Every ordinary step leaves room for the node's answer. Results that do not fit a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ramet.agent.toolcalls import CallsTools, messages_text
 from ramet.agent.wording import cut, num_bytes
 from ramet.interfaces import Result
-from ramet.types import Piece, Stop, clean
+from ramet.types import Message, Piece, Stop, clean
 
 if TYPE_CHECKING:
     from ramet.agent.node import NodeRun
@@ -20,11 +21,11 @@ SHORTEST_RESULT = 64  # bytes; results are not cut below this to make room for a
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """A turn about to be taken: the message that opens it, and how many tokens may be sampled."""
+    """A turn about to be taken: the messages that open it, and how many tokens may be sampled."""
 
-    message: str
-    piece: Piece | None  # the message as rendered; None when there is nothing to say
-    size: int  # of the window, message included
+    messages: list[Message]
+    piece: Piece | None  # the messages as rendered; None when there is nothing to say
+    size: int  # of the window, messages included
     closing: Stop | None  # the limit that makes this the last turn
     cap: int = 0
     only: bool = False  # the budget allows one turn in all
@@ -68,6 +69,7 @@ class Steps:
             step = self._fitting(room, closing=why, floor=0)
         if step is None:
             self.results = []
+            self.node_run.transcript.write_out_calls()
             step = self._step(why)
         cap, _ = limits.cap(step.size, closing=True)
         step.cap = int(min(cap, self.node_run.tokens_in_time))
@@ -83,26 +85,41 @@ class Steps:
         return step
 
     def _step(self, closing: Stop | None) -> Step:
-        """One message with the results, what is left to spend, and the call to answer."""
-        tree_run, transcript = self.node_run.tree_run, self.node_run.transcript
-        parts = [tree_run.dialect.results(self.results)] if self.results else []
-        if tree_run.options.show_budget and (parts or closing):
-            parts.append(tree_run.remaining(self.node_run))
-        if closing is not None:
-            parts.append(tree_run.dialect.closing(closing))
-        if not parts:
-            return Step(message="", piece=None, size=transcript.size, closing=closing)
-        message = clean("\n\n".join(parts))
-        piece = transcript.render(message)
+        """The results, what is left to spend, and the call to answer: one message, or more with native calls."""
+        transcript = self.node_run.transcript
+        messages = self._messages(closing)
+        if not messages:
+            return Step(messages=[], piece=None, size=transcript.size, closing=closing)
+        piece = transcript.render(messages_text(messages))
         size = transcript.size + transcript.renderer.size(piece)
-        return Step(message=message, piece=piece, size=size, closing=closing)
+        return Step(messages=messages, piece=piece, size=size, closing=closing)
+
+    def _messages(self, closing: Stop | None) -> list[Message]:
+        tree_run, calls = self.node_run.tree_run, self.node_run.transcript.calls
+        dialect, notes = tree_run.dialect, list[str]()
+        if tree_run.options.show_budget and (self.results or closing):
+            notes.append(tree_run.remaining(self.node_run))
+        if closing is not None:
+            notes.append(dialect.closing(closing))
+        told = self._told()
+        if isinstance(dialect, CallsTools):
+            messages = dialect.messages(self.results, calls, note="\n\n".join(notes if told is None else [told]))
+            return [replace(message, content=clean(message.content)) for message in messages]
+        parts = [dialect.results(self.results), *notes] if self.results else notes
+        parts = parts if told is None else [told]
+        return [Message("user", clean("\n\n".join(parts)))] if parts else []
+
+    def _told(self) -> str | None:
+        """What a fork has the node read before this turn."""
+        node, told = self.node_run.node, self.node_run.tree_run.options.told
+        return told.text if told is not None and told.turn and told.at(node.path, len(node.turns)) else None
 
     def _fitting(self, room: int, *, closing: Stop | None, floor: int) -> Step | None:
         """The step with all results cut to the largest common length that fits; None when `floor` does not fit."""
         whole, most = self.results, self.node_run.transcript.size + room
 
         def shortened(limit: int) -> Step:
-            self.results = [Result(result.label, cut(result.text, limit)) for result in whole]
+            self.results = [replace(result, text=cut(result.text, limit)) for result in whole]
             return self._step(closing)
 
         step = self._step(closing)

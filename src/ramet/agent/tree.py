@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import lru_cache
 from typing import Any
@@ -18,11 +18,14 @@ from ramet.agent.dialects import make_dialect
 from ramet.agent.limits import Speed
 from ramet.agent.node import NodeRun
 from ramet.agent.options import TreeOptions
+from ramet.agent.toolcalls import CallsTools
 from ramet.agent.wording import CLOSING_REASON, cut, num_bytes
 from ramet.budget import Budget
+from ramet.config import TEMPERATURE
 from ramet.errors import ConfigError, EngineError
-from ramet.interfaces import Caching, Dialect, Engine, NodeObserver, Remaining, TaskWorld, World
-from ramet.types import Completion, Meter, Node, Piece, Prompt, Stop, Task, Tree
+from ramet.interfaces import Dialect, Engine, NodeObserver, Remaining, TaskWorld, World
+from ramet.tokens.render import Renderer
+from ramet.types import Node, Piece, Stop, Task, Tree
 
 SMALLEST_SHARE = 0.001  # of a text; less of it is useless
 
@@ -44,15 +47,22 @@ class TreeRun:
         self.budget = options.budget or Budget()
         self.dialect = make_dialect(dialect) if isinstance(dialect, str) else dialect
         self.world: World = TaskWorld(task) if options.world is None else options.world
-        self.tree = Tree(id=uuid.uuid4().hex[:12], task=task, budget=self.budget, dialect=self.dialect.name)
+        engines = [self.engine, options.clone_engine or self.engine]
+        if isinstance(self.dialect, CallsTools) and any(engine.renderer.exact for engine in engines):
+            raise ConfigError(
+                f"dialect {self.dialect.name} needs a server that takes messages: leave out the tokenizer, or use tools"
+            )
+        name = dialect if isinstance(dialect, str) else dialect.name
+        self.tree = Tree(id=uuid.uuid4().hex[:12], task=task, budget=self.budget, dialect=name)
         self.ledger = self.budget.ledger()
         self.clock: Callable[[], float] = anyio.current_time
         self.observer = self.world if isinstance(self.world, NodeObserver) else None
-        self.caching = self.engine if isinstance(self.engine, Caching) else None
-        self.speed = Speed()  # of all calls
+        self.watcher = options.watcher
+        self._speeds: dict[int, Speed] = {}  # of all calls of an engine
+        self._closing_sizes: dict[int, int] = {}  # by renderer
         self._started: float | None = None
         self._system_prompts: dict[tuple[bool, bool], str] = {}
-        self.closing_size = self._closing_size()
+        self._tools: dict[bool, Sequence[Mapping[str, Any]]] = {}
         self.root = self._make_root()
 
     async def run(self) -> Tree:
@@ -65,10 +75,14 @@ class TreeRun:
             self._started = self.clock() - self.options.elapsed_s
             if self.budget.seconds is not None:
                 self.root.deadline = self._started + self.budget.seconds
+            if self.watcher is not None:
+                self.watcher.started(self)
             try:
                 await self.root.run()
             finally:
                 self.tree.seconds = self.now()
+                if self.watcher is not None:
+                    self.watcher.ended(self)
         if self.ledger.open:
             raise AssertionError(f"{self.ledger.open} loans were never settled")
         if self.tree.root.stop is Stop.ERROR:
@@ -118,15 +132,13 @@ class TreeRun:
 
     # Shared by all nodes.
 
-    async def sample(self, prompt: Prompt, *, max_tokens: int, seed: int | None, meter: Meter) -> Completion:
-        return await self.engine.sample(
-            prompt,
-            max_tokens=max_tokens,
-            stop=self.dialect.stop,
-            temperature=self.options.temperature,
-            seed=seed,
-            meter=meter,
-        )
+    def engine_of(self, node: Node) -> Engine:
+        """The engine that samples for a node: clones may have their own."""
+        return self.engine if node.parent is None else self.options.clone_engine or self.engine
+
+    def speed_of(self, engine: Engine) -> Speed:
+        """The speed of an engine in all calls of the tree so far."""
+        return self._speeds.setdefault(id(engine), Speed())
 
     def now(self) -> float:
         """Seconds since the tree began."""
@@ -141,6 +153,16 @@ class TreeRun:
             more = (self.options.instructions, self.options.delegate_instructions if may_delegate else "")
             self._system_prompts[key] = "\n\n".join([own, *filter(None, more)]) if any(more) else own
         return self._system_prompts[key]
+
+    def tools(self, *, depth: int) -> Sequence[Mapping[str, Any]]:
+        """What a node may call, for a dialect that uses the server's tool calling; none for others."""
+        dialect = self.dialect
+        if not isinstance(dialect, CallsTools):
+            return ()
+        may_delegate = depth > 0
+        if may_delegate not in self._tools:
+            self._tools[may_delegate] = dialect.tools(functions=self.world.functions, may_delegate=may_delegate)
+        return self._tools[may_delegate]
 
     def remaining(self, node_run: NodeRun) -> str:
         """What a node may still spend, as its dialect writes it."""
@@ -163,9 +185,13 @@ class TreeRun:
         digest = hashlib.blake2b(repr((self.options.seed, path, turn)).encode(), digest_size=4).digest()
         return int.from_bytes(digest, "big") >> 1
 
-    def _closing_size(self) -> int:
+    def closing_size(self, renderer: Renderer) -> int:
         """The most tokens that the call for a final answer can take."""
-        renderer = self.engine.renderer
+        if id(renderer) not in self._closing_sizes:
+            self._closing_sizes[id(renderer)] = self._closing_size(renderer)
+        return self._closing_sizes[id(renderer)]
+
+    def _closing_size(self, renderer: Renderer) -> int:
         before = Piece(sampled=True, text="")  # without an end-of-turn token: the longer case
         reasons = [why for why in CLOSING_REASON if why is not Stop.REPEATS or self.budget.repeats is not None]
         messages = [self.dialect.closing(why) for why in reasons]
@@ -196,10 +222,11 @@ async def run(
     task: Task | str,
     *,
     engine: Engine,
+    clone_engine: Engine | None = None,
     budget: Budget | None = None,
     dialect: Dialect | str = "tools",
     world: World | None = None,
-    temperature: float = 1.0,
+    temperature: float = TEMPERATURE,
     seed: int | None = None,
     show_budget: bool = False,
     allow_same_goal: bool = False,
@@ -214,6 +241,7 @@ async def run(
     """
     options = TreeOptions(
         engine=engine,
+        clone_engine=clone_engine,
         budget=budget,
         dialect=dialect,
         world=world,

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ramet.agent.values import brief
 from ramet.interfaces import HostFunction, Remaining, Report, Result
@@ -83,7 +84,7 @@ def shorten(results: Sequence[Result], limit: int | None) -> list[Result]:
     for place, length in enumerate(lengths):
         most = left // (len(lengths) - place)
         if length > most:
-            return [Result(result.label, cut_characters(result.text, most)) for result in results]
+            return [replace(result, text=cut_characters(result.text, most)) for result in results]
         left -= length
     return list(results)
 

@@ -11,33 +11,39 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import anyio
 import anyio.lowlevel
 import httpx
 
+from ramet.engine.address import check_base_url, key_headers, shorten, unknown_model
+from ramet.engine.calls import wire_message
+from ramet.engine.keys import Secret
+from ramet.engine.parameters import Parameters
+from ramet.engine.providers import Provider, find_provider, provider_of_owner
 from ramet.engine.reading import IDENTITY, MAX_ERROR_BYTES, MAX_LISTING_BYTES, most_bytes, read_text
+from ramet.engine.retrying import RETRIED_STATUS, back_off, retry_after
 from ramet.engine.wire import StreamedCompletion, error_text, events
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
 from ramet.tokens.render import Renderer, TextRenderer
 from ramet.types import Completion, Meter, Prompt
 
-RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0  # exponential backoff
-LONGEST_RETRY_AFTER_S = 600.0  # a server that asks for a longer wait is an error
-SECRET_LENGTH = 12  # a shorter API key, like EMPTY, is a placeholder: it is not removed from what the model writes
-ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
-NAMES_SHOWN, NAME_LENGTH = 20, 200  # of the models that a server offers, in an error
+NOT_LISTING = {404, 405, 501}  # status of servers that have no list of models
+NAME_LENGTH = 200  # of a model that a server offers
+
+
+class NoModelList(EngineError):
+    """The server does not list its models."""
+
+
+class _Refused(EngineError):
+    """The server refused a parameter, which can be sent in another form or left out."""
 
 
 class HttpEngine:
@@ -48,34 +54,46 @@ class HttpEngine:
 
     `tokenizer` is passed to `ramet.tokens.huggingface.load_renderer`. `concurrency` limits requests in flight, `tries`
     attempts per request. A request fails after `stall_s` seconds without a new token; bytes that bring none do not
-    count. Reading ends when the server has sent `max_tokens` tokens. `extra` goes into every request body.
+    count. Reading ends when the server has sent `max_tokens` tokens. `extra` goes into every request body. `provider`
+    is the name of a preset (`ramet.engine.providers`). Without a `model`, the server's only one is used. `session_id`
+    is what a router keeps on one replica (header `X-Session-ID`): a node, or a whole tree.
+
+    `notes` has a line for everything about the server that a user should know and that is no error.
     """
 
     def __init__(
         self,
         base_url: str,
         *,
-        model: str,
+        model: str = "",
+        provider: str = "",
         api_key: str | None = None,
         tokenizer: str | Path | Renderer | None = None,
         concurrency: int = 64,
         tries: int = 5,
         stall_s: float = 120.0,
         extra: Mapping[str, Any] | None = None,
+        session_id: Literal["node", "tree"] = "node",
     ) -> None:
         if concurrency < 1 or tries < 1 or not stall_s > 0:
             raise ConfigError("concurrency and tries must be at least 1, stall_s above 0")
+        if session_id not in ("node", "tree"):
+            raise ConfigError(f"session_id is node or tree; got {session_id!r}")
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
             raise ConfigError("the API key has characters that are not allowed in a request header")
-        self.base_url = _check_base_url(base_url)
+        self.base_url = check_base_url(base_url)
         self.model = model
+        self.provider: Provider = find_provider(provider, self.base_url)
+        self.notes: list[str] = []
         self.tries = tries
         self.renderer = _renderer(tokenizer)
-        self._api_key = api_key
-        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._secret = Secret(api_key)
+        self._headers = key_headers(self.provider, api_key)
+        self._parameters = Parameters(limit=self.provider.limit, left_out=self.provider.left_out, note=self._note)
         self._stall_s = stall_s
         self._timeout = httpx.Timeout(stall_s, connect=min(10.0, stall_s))
         self._extra = dict(extra or {})
+        self._session_id = session_id
         self._concurrency = concurrency
         self._slots: anyio.CapacityLimiter | None = None
         self._client: httpx.AsyncClient | None = None
@@ -101,20 +119,51 @@ class HttpEngine:
         url = f"{self.base_url}/models"
         try:
             async with self._sending(), self._open().stream("GET", url, headers=self._headers) as response:
+                if response.status_code in NOT_LISTING:
+                    raise NoModelList(f"{self.base_url} does not list its models")
                 await self._check_status(response)
                 listing = await read_text(response, limit=MAX_LISTING_BYTES)
         except EngineBusy as error:
             raise EngineError(str(error)) from error
         try:
-            return [self._hide(str(entry["id"]))[:NAME_LENGTH] for entry in json.loads(listing)["data"]]
+            entries: list[dict[str, object]] = json.loads(listing)["data"] or []
+            names = [self._hide(str(entry["id"]))[:NAME_LENGTH] for entry in entries]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise EngineError(f"{self.base_url} does not answer like an OpenAI-compatible server") from None
+        self._recognise(entries)
+        return names
+
+    def _recognise(self, entries: Sequence[Mapping[str, object]]) -> None:
+        """Use the preset of a server that its list of models gives away, unless another was chosen."""
+        owner = entries[0].get("owned_by") if entries else None
+        found = provider_of_owner(owner) if isinstance(owner, str) and not self.provider.name else None
+        self.provider = found or self.provider
 
     async def check(self) -> None:
-        """Raise `EngineError` if the server cannot be reached or does not offer the model."""
-        offered = await self.models()
-        if offered and self.model not in offered:
-            raise EngineError(_unknown_model(self.base_url, self.model, offered))
+        """Find out whether the server can be reached, and which model to ask for if none was named.
+
+        A model that is not in the server's list is a note: aliases and new models often are not.
+        """
+        try:
+            offered = await self.models()
+        except NoModelList as error:
+            if not self.model:
+                raise EngineError(f"which model? {error}: give the name of one") from None
+            return self._note(f"{error}: whether it has {self.model!r} is not known before the first request")
+        if not self.model:
+            self.model = self._only(offered)
+        elif offered and self.model not in offered:
+            self._note(f"{self.model!r} is not among the models that {self.base_url} lists: {shorten(offered)}")
+        return None
+
+    def _only(self, offered: Sequence[str]) -> str:
+        if len(offered) != 1:
+            raise EngineError(f"which model? {self.base_url} serves {shorten(offered) or 'none'}")
+        return offered[0]
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     async def sample(
         self,
@@ -127,6 +176,8 @@ class HttpEngine:
         meter: Meter | None = None,
     ) -> Completion:
         meter = meter or Meter()
+        if not self.model:
+            await self.check()
         path, body = self._request(prompt, max_tokens=max_tokens, stop=stop, temperature=temperature, seed=seed)
         for attempt in range(1, self.tries + 1):
             try:
@@ -134,15 +185,15 @@ class HttpEngine:
                     collected = StreamedCompletion(meter, max_tokens=max_tokens)
                     meter.partial = partial(self._partial, collected)
                     await self._attempt(path, body, prompt, collected)
-                return self._without_key(collected.completion(renderer=self.renderer))
+                return self._secret.clean(collected.completion(renderer=self.renderer))
             except EngineBusy as busy:
                 if meter.tokens:
                     raise EngineInterrupted(f"{busy} after {meter.tokens} tokens") from busy
-                await self._back_off(busy, attempt)
+                await back_off(busy, attempt, tries=self.tries, jitter=self._jitter)
         raise AssertionError("unreachable")
 
     def _partial(self, collected: StreamedCompletion) -> Completion:
-        return self._without_key(collected.partial(renderer=self.renderer))
+        return self._secret.clean(collected.partial(renderer=self.renderer))
 
     def _request(
         self, prompt: Prompt, *, max_tokens: int, stop: Sequence[str], temperature: float, seed: int | None
@@ -159,21 +210,34 @@ class HttpEngine:
         if seed is not None:
             body["seed"] = seed
         if prompt.ids is None:
-            body["messages"] = [{"role": message.role, "content": message.content} for message in prompt.messages]
+            body["messages"] = [wire_message(message) for message in prompt.messages]
+            if prompt.tools:
+                body["tools"] = list(prompt.tools)
+                body["tool_choice"] = "none" if prompt.closing else "auto"
+            if self.provider.ids:
+                body |= {"return_token_ids": True, "logprobs": True}
             return "chat/completions", body | self._extra
         body |= {"prompt": list(prompt.ids), "logprobs": 1, "return_token_ids": True}
         return "completions", body | self._extra
 
     async def _attempt(self, path: str, body: dict[str, Any], prompt: Prompt, collected: StreamedCompletion) -> None:
-        """One request. Raises `EngineBusy` for failures worth a retry, `EngineError` for others."""
-        headers = {**self._headers, "X-Request-Id": prompt.node_id or "ramet"}
+        """One request, again in another form if a parameter is refused.
+
+        Raises `EngineBusy` for failures worth a retry, `EngineError` for others.
+        """
+        while True:
+            with suppress(_Refused):  # each parameter is changed once, so this ends
+                return await self._send(path, self._parameters.fit(body), prompt, collected)
+
+    async def _send(self, path: str, body: dict[str, Any], prompt: Prompt, collected: StreamedCompletion) -> None:
+        headers = {**self._headers, **self._routing(prompt)}
         url = f"{self.base_url}/{path}"
         limit = most_bytes(collected.max_tokens)
         async with (
             self._sending() as progress,
             self._open().stream("POST", url, json=body, headers=headers) as response,
         ):
-            await self._check_status(response, asked=True)
+            await self._check_status(response, sent=body)
             async for event in events(response, limit=limit, hide=self._hide):
                 if collected.add(event):
                     progress.deadline = anyio.current_time() + self._stall_s
@@ -182,12 +246,21 @@ class HttpEngine:
         if collected.finish is None:
             raise EngineBusy("the response ended early")
 
-    async def _check_status(self, response: httpx.Response, *, asked: bool = False) -> None:
-        """Raise the error of a response that is not 200. `asked`: whether the request named a model."""
+    def _routing(self, prompt: Prompt) -> dict[str, str]:
+        """Headers that name the node, and what should stay on one replica because it shares a prefix."""
+        if not prompt.node_id:
+            return {"X-Request-Id": "ramet"}
+        session = prompt.tree_id if self._session_id == "tree" else prompt.node_id
+        return {"X-Request-Id": prompt.node_id, "X-Session-ID": session}
+
+    async def _check_status(self, response: httpx.Response, *, sent: Mapping[str, Any] | None = None) -> None:
+        """Raise the error of a response that is not 200. `sent`: the request, if it named a model."""
         if response.status_code == 200:
             return
         text = await read_text(response, limit=MAX_ERROR_BYTES)
-        if response.status_code == 404 and asked:
+        if sent is not None and self._parameters.learn(sent, response.status_code, text):
+            raise _Refused("a parameter was refused")
+        if response.status_code == 404 and sent is not None:
             raise EngineError(await self._not_found(text))
         raise self._status_error(response.status_code, response.headers, text)
 
@@ -197,47 +270,31 @@ class HttpEngine:
         try:
             with anyio.fail_after(self._stall_s) as progress:
                 yield progress
+        except EngineError as error:
+            self._secret.scrub(error)
+            raise
         except (httpx.TimeoutException, TimeoutError):
             raise EngineBusy(f"{self.base_url} timed out") from None
         except httpx.ConnectError as error:
-            raise EngineBusy(f"cannot reach {self.base_url}: {_reason(error)}") from None
+            raise EngineBusy(f"cannot reach {self.base_url}: {self._reason(error)}") from None
         except httpx.RemoteProtocolError as error:
             # Usually the server closed an idle keep-alive connection: retry at once.
-            raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}", retry_after_s=0) from None
+            raise EngineBusy(
+                f"the connection to {self.base_url} broke: {self._reason(error)}", retry_after_s=0
+            ) from None
         except httpx.RequestError as error:
-            raise EngineBusy(f"the connection to {self.base_url} broke: {_reason(error)}") from None
+            raise EngineBusy(f"the connection to {self.base_url} broke: {self._reason(error)}") from None
 
     def _hide(self, text: str) -> str:
-        """A text without the API key, plain or with JSON escapes: some servers repeat it in their errors."""
-        if not self._api_key:
-            return text
-        plain = ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
-        return (plain if self._api_key in plain else text).replace(self._api_key, "***")
+        return self._secret.hide(text)
 
-    def _without_key(self, completion: Completion) -> Completion:
-        if self._api_key is None or len(self._api_key) < SECRET_LENGTH or self._api_key not in completion.text:
-            return completion
-        return replace(completion, text=self._hide(completion.text))
-
-    async def _back_off(self, busy: EngineBusy, attempt: int) -> None:
-        """Wait before the next attempt. Raises `EngineError` when no attempts or no time is left."""
-        if attempt >= self.tries:
-            raise EngineError(f"{busy} (tried {'once' if attempt == 1 else f'{attempt} times'})") from busy
-        backoff = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * self._jitter.uniform(0.5, 1.0)
-        wait = backoff if busy.retry_after_s is None else busy.retry_after_s + self._jitter.uniform(0.0, FIRST_WAIT_S)
-        if busy.retry_after_s == 0 and attempt == 1:
-            wait = 0.0
-        remaining = anyio.current_effective_deadline() - anyio.current_time()
-        if wait >= remaining:
-            raise EngineError(f"{busy} (the next attempt in {wait:.1f} s would miss the deadline)") from busy
-        if wait > LONGEST_RETRY_AFTER_S:
-            raise EngineError(f"{busy} (it asks to wait {wait:.0f} s)") from busy
-        await anyio.sleep(wait)
+    def _reason(self, error: httpx.RequestError) -> str:
+        return self._hide(str(error)) or type(error).__name__
 
     def _status_error(self, status: int, headers: Mapping[str, str], text: str) -> EngineError:
         reason = error_text(text, self._hide)
         if status in RETRIED_STATUS:
-            return EngineBusy(f"{self.base_url} answered {status}: {reason}", retry_after_s=_retry_after(headers))
+            return EngineBusy(f"{self.base_url} answered {status}: {reason}", retry_after_s=retry_after(headers))
         if status in (401, 403):
             key = "the API key was rejected" if self._headers else "an API key is needed"
             return EngineError(f"{self.base_url} answered {status}: {key} ({reason})")
@@ -251,7 +308,7 @@ class HttpEngine:
             offered = [self.model]
         if self.model in offered:  # the address is wrong
             return f"{self.base_url} answered 404: {error_text(text, self._hide)}"
-        return _unknown_model(self.base_url, self.model, offered)
+        return unknown_model(self.base_url, self.model, offered)
 
     def _open(self) -> httpx.AsyncClient:
         self._enter_loop()
@@ -273,19 +330,6 @@ class HttpEngine:
             self._loop, self._client, self._slots = loop, None, None
 
 
-def _check_base_url(base_url: str) -> str:
-    """The URL without a trailing slash; `/v1` is added when it has no path."""
-    try:
-        url = httpx.URL(base_url)
-    except httpx.InvalidURL as error:
-        raise ConfigError(f"base_url {base_url!r} is not a URL: {error}") from None
-    if url.userinfo:
-        raise ConfigError("base_url contains a password: give it as the API key, which is never stored")
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError(f"base_url must be a URL like http://127.0.0.1:8000/v1; got {base_url!r}")
-    return str(url).rstrip("/") + ("/v1" if url.path in ("", "/") else "")
-
-
 def _renderer(tokenizer: str | Path | Renderer | None) -> Renderer:
     if tokenizer is None:
         return TextRenderer()
@@ -294,27 +338,3 @@ def _renderer(tokenizer: str | Path | Renderer | None) -> Renderer:
 
         return load_renderer(tokenizer)
     return tokenizer
-
-
-def _unknown_model(base_url: str, model: str, offered: Sequence[str]) -> str:
-    more = f" and {len(offered) - NAMES_SHOWN} more" if len(offered) > NAMES_SHOWN else ""
-    return f"{base_url} has no model {model!r}; it serves {', '.join(offered[:NAMES_SHOWN]) or 'none'}{more}"
-
-
-def _reason(error: httpx.RequestError) -> str:
-    return str(error) or type(error).__name__
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds from the Retry-After header, which is a number or a date."""
-    value = headers.get("Retry-After")
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from ramet.config import POLICY, EngineConfig, JudgeConfig, on_this_machine
+from ramet import plugins
+from ramet.config import on_this_machine
 from ramet.engine.http import HttpEngine
+from ramet.engine.providers import find_provider, key_of
+from ramet.engine.settings import ENGINE_KINDS, POLICY, EngineConfig, JudgeConfig
 from ramet.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from ramet.engine.local import LocalEngine
+    from ramet.engine.tinker.remote import RemoteEngine
 
 JUDGE_KEY = "RAMET_JUDGE_API_KEY"  # environment variable: the API key of judge.base_url, never stored
-OpenedEngine: TypeAlias = Union[HttpEngine, "LocalEngine"]
+CLONE_KEY = "RAMET_CLONE_API_KEY"  # environment variable: the API key of clone.base_url, never stored
+ANY_URL = EngineConfig().base_url
+OpenedEngine: TypeAlias = Union[HttpEngine, "LocalEngine", "RemoteEngine"]
 
 
 def open_engine(config: EngineConfig, *, api_key: str | None = None) -> OpenedEngine:
     """The configured engine. A local model is loaded before this returns."""
+    if config.kind not in ENGINE_KINDS:
+        return _open_own(config, api_key)
+    if config.kind == "tinker":
+        return _open_tinker(config)
     return _open_local(config) if config.kind == "local" else _open_http(config, api_key)
 
 
@@ -57,30 +68,72 @@ def judge_config(engine: EngineConfig, judge: JudgeConfig) -> EngineConfig | Non
     return replace(engine, model=judge.model, tokenizer=None)
 
 
+def clone_config(engine: EngineConfig, clone: EngineConfig) -> EngineConfig | None:
+    """The engine settings of clones: their own server or process, or that of `engine`. None: the root's model."""
+    if not clone.model:
+        if clone != EngineConfig():
+            raise ConfigError("clone needs clone.model: the name of the model that clones have")
+        return None
+    if clone.kind != "http" or clone.provider or clone.base_url != ANY_URL:
+        return clone
+    if engine.kind == "local":
+        raise ConfigError(f"clone.model {clone.model!r} is not on this machine: give its server, NAME@URL")
+    return replace(engine, model=clone.model, tokenizer=clone.tokenizer or engine.tokenizer)
+
+
+def open_clone_engine(engine: EngineConfig, clone: EngineConfig, *, api_key: str | None = None) -> OpenedEngine | None:
+    """The engine of clones, if it is not that of the root. A key is for one server: another one has its own."""
+    config = clone_config(engine, clone)
+    if config is None or config == engine:
+        return None
+    same = (config.kind, config.provider, config.base_url) == (engine.kind, engine.provider, engine.base_url)
+    return open_engine(config, api_key=api_key if same else os.environ.get(CLONE_KEY))
+
+
 @asynccontextmanager
 async def closing(*engines: OpenedEngine | None) -> AsyncGenerator[None]:
     """Close these engines at the end of the block."""
     async with AsyncExitStack() as stack:
         for engine in engines:
-            if isinstance(engine, HttpEngine):
-                await stack.enter_async_context(engine)
-            elif engine is not None:
-                stack.enter_context(engine)
+            opened: Any = engine
+            if hasattr(opened, "__aenter__"):
+                await stack.enter_async_context(opened)
+            elif hasattr(opened, "__enter__"):  # an engine of the user's may be neither
+                stack.enter_context(opened)
         yield
 
 
+def _open_own(config: EngineConfig, api_key: str | None) -> Any:
+    """An engine of the user's: it gets its options, and those of model, base_url and api_key that it takes."""
+    found = plugins.load(config.kind, "engine")
+    common = {"model": config.model, "base_url": config.base_url, "api_key": api_key}
+    taken = list(inspect.signature(found).parameters) if callable(found) else []
+    given = {name: value for name, value in common.items() if name in taken}
+    return plugins.make(config.kind, "engine", **given, **config.options)
+
+
 def _open_http(config: EngineConfig, api_key: str | None) -> HttpEngine:
+    provider = find_provider(config.provider, config.base_url)
+    given = config.base_url != ANY_URL or not config.provider
     filters = {"top_p": (config.top_p, 1.0), "top_k": (config.top_k, 0)}
     return HttpEngine(
-        config.base_url,
+        config.base_url if given else provider.base_url,
         model=config.model,
-        api_key=api_key,
+        provider=config.provider,
+        api_key=key_of(provider, api_key),
         tokenizer=config.tokenizer,
         concurrency=config.concurrency,
         tries=config.tries,
         stall_s=config.stall_s,
         extra={name: value for name, (value, neutral) in filters.items() if value != neutral},
+        session_id=config.session_id,
     )
+
+
+def _open_tinker(config: EngineConfig) -> RemoteEngine:
+    from ramet.engine.tinker.remote import RemoteEngine
+
+    return RemoteEngine(config)
 
 
 def _open_local(config: EngineConfig) -> LocalEngine:

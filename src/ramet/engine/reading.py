@@ -6,6 +6,7 @@ bytes cannot become gigabytes.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import AsyncIterator, Iterator
 
@@ -19,6 +20,7 @@ MAX_ERROR_BYTES = 64 * 2**10  # of an error response; the rest is not read
 MAX_LISTING_BYTES = 4 * 2**20  # of a list of models
 RESPONSE_BYTES, BYTES_PER_TOKEN = 2**20, 4096  # a completion: the first plus so many for each token asked for
 PIECE_BYTES = 64 * 2**10  # decompressed at a time
+NAME = re.compile(r"[a-z-]{1,12}")  # of an encoding
 ZLIB_OR_GZIP = 47  # window bits: detect the format
 
 
@@ -76,7 +78,8 @@ async def _decoded(response: httpx.Response) -> AsyncIterator[bytes]:
             for piece in _unpacked(unpacker, data):
                 yield piece
     else:
-        raise EngineBusy(f"the server compressed its response with {encoding[:40]!r}, which was not asked for")
+        name = encoding if NAME.fullmatch(encoding) else "an unknown encoding"
+        raise EngineBusy(f"the server compressed its response with {name}, which was not asked for")
 
 
 def _unpacked(unpacker: zlib._Decompress, data: bytes) -> Iterator[bytes]:  # pyright: ignore[reportPrivateUsage]

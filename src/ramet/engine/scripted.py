@@ -5,19 +5,22 @@ It can take time, counts the tokens it generates, and can fail on purpose.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 
 from ramet.errors import EngineError, EngineInterrupted
 from ramet.tokens.render import TextRenderer, Tokenizer, TokenRenderer
-from ramet.types import Completion, Meter, Prompt
+from ramet.types import Completion, Meter, Prompt, ToolCall
 
 SLICES = 8  # a slow reply appears in this many parts
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
 WORD = re.compile(r"<\|\w+\|>|\s?\w+|\s?[^\w\s]+|\s+")
 
 
@@ -27,14 +30,22 @@ class Reply:
 
     It is complete after `seconds`; its tokens appear evenly over that time. With `rate`, tokens per second, a shorter
     completion takes less time. With `fault` it then fails with that text. `taught=False` marks a mistake in a
-    demonstration, which is not trained on.
+    demonstration, which is not trained on. `calls` are native tool calls, names and arguments, after the text.
     """
 
-    text: str
+    text: str = ""
     seconds: float = 0.0
     rate: float | None = None  # instead of `seconds`
     fault: str | None = None
     taught: bool = True
+    calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
+
+    @property
+    def written(self) -> str:
+        """The whole reply as text, calls as the dialect `tools` writes them."""
+        return self.text + "".join(
+            f"{OPEN}{json.dumps({'name': name, 'arguments': dict(arguments)})}{CLOSE}" for name, arguments in self.calls
+        )
 
 
 Script = Callable[[Prompt], str | Reply]
@@ -115,20 +126,20 @@ class ScriptedEngine:
             self.prompts.append(prompt)
             reply = self.script(prompt)
             reply = Reply(text=reply) if isinstance(reply, str) else reply
-            ids = self._ids(reply.text, stop)
+            ids = self._ids(reply.written, stop)
             self.running += 1
             self.most_running = max(self.most_running, self.running)
             meter = meter or Meter()
-            meter.partial = lambda: self._completion(ids, min(max_tokens, meter.tokens), taught=reply.taught)
+            meter.partial = lambda: self._completion(ids, min(max_tokens, meter.tokens), reply)
             try:
                 await self._generate(min(len(ids), max_tokens), reply, meter)
             finally:
                 self.running -= 1
-        return self._completion(ids, max_tokens, taught=reply.taught)
+        return self._completion(ids, max_tokens, reply)
 
     def _ids(self, text: str, stop: Sequence[str]) -> list[int]:
         """Token ids up to a stop string, or with the end of turn."""
-        text = _cut(text, stop)
+        text = cut_at_stop(text, stop)
         stopped = any(text.endswith(mark) for mark in stop)
         return [*self.tokenizer.encode(text, control=False), *([] if stopped else self._end)]
 
@@ -158,20 +169,33 @@ class ScriptedEngine:
             meter.tokens = int(num_tokens * share)
             self.generated += meter.tokens
 
-    def _completion(self, ids: list[int], max_tokens: int, *, taught: bool) -> Completion:
+    def _completion(self, ids: list[int], max_tokens: int, reply: Reply) -> Completion:
         kept = tuple(ids[:max_tokens])
         exact = self.renderer.exact
-        return Completion(
+        completion = Completion(
             text=self.renderer.decode(kept) if self._end else self.tokenizer.decode(kept),
             token_ids=kept if exact else (),
             logprobs=(0.0,) * len(kept) if exact else (),  # a script has probability 1
             num_tokens=len(kept),
             finish="stop" if len(ids) <= max_tokens else "length",
-            taught=taught,
+            taught=reply.taught,
         )
+        return _with_calls(completion, reply) if reply.calls else completion
 
 
-def _cut(text: str, stop: Sequence[str]) -> str:
+def cut_at_stop(text: str, stop: Sequence[str]) -> str:
     """The text up to and including the first stop string, as servers return it."""
     ends = [text.index(mark) + len(mark) for mark in stop if mark in text]
     return text[: min(ends)] if ends else text
+
+
+def _with_calls(completion: Completion, reply: Reply) -> Completion:
+    """A completion whose calls are apart from its text. The last one may be cut off, in its arguments or before."""
+    written = completion.text[len(reply.text) :]
+    blocks = written.split(OPEN)[1:]
+    calls: list[ToolCall] = []
+    for number, (block, (name, arguments)) in enumerate(zip(blocks, reply.calls, strict=False)):
+        begun = block.partition('"arguments": ')[2].rstrip("}")
+        text = json.dumps(dict(arguments)) if CLOSE in block else begun
+        calls.append(ToolCall(id=f"call_{number}", name=name, arguments=text))
+    return replace(completion, text=completion.text[: len(reply.text)], calls=tuple(calls))

@@ -11,6 +11,7 @@ import anyio
 import httpx
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from ramet.engine.calls import CallDelta, CallsInParts, delta_text
 from ramet.engine.reading import read_lines, read_text
 from ramet.errors import EngineBusy, EngineError
 from ramet.tokens.render import Renderer
@@ -18,6 +19,7 @@ from ramet.types import Completion, Meter, clean
 
 DRAIN_S = 0.5  # the longest wait for the end of a stream after its last event
 LARGEST = 2**31  # ids and counts are below this
+CUT = ("length", "max_tokens")  # reasons to finish that mean: there would have been more
 TOKEN_BYTES = 16  # text without ids has at least one token for so many bytes other than spaces
 Hide = Callable[[str], str]  # replaces what must not be shown, such as an API key
 
@@ -31,6 +33,19 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _text(value: object) -> object:
+    """Some servers send the content of a message as a list of parts."""
+    if not isinstance(value, list):
+        return value
+    parts = [cast(dict[str, object], part).get("text") for part in cast(list[object], value) if isinstance(part, dict)]
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _or_empty(value: object) -> object:
+    return [] if value is None else value
+
+
+Text = Annotated[str | None, BeforeValidator(_text)]
 Count = Annotated[int | None, BeforeValidator(_count)]
 TokenId = Annotated[int, Field(ge=0, lt=LARGEST)]
 Logprob = Annotated[float | None, BeforeValidator(_finite)]
@@ -49,9 +64,10 @@ class Logprobs(BaseModel):
 
 
 class DeltaMessage(BaseModel):
-    content: str | None = None
-    reasoning_content: str | None = None  # thoughts, if the server sends them separately; two spellings
-    reasoning: str | None = None
+    content: Text = None
+    reasoning_content: Text = None  # thoughts, if the server sends them separately; two spellings
+    reasoning: Text = None
+    tool_calls: list[CallDelta] | None = None
 
 
 class Choice(BaseModel):
@@ -76,7 +92,8 @@ class Usage(BaseModel):
 class Event(BaseModel):
     """One event of a stream, or a complete response."""
 
-    choices: list[Choice] = []
+    choices: Annotated[list[Choice], BeforeValidator(_or_empty)] = []
+    prompt_token_ids: list[TokenId] | None = None  # vLLM, with the first event
     usage: Usage | None = None
     error: Any = None
 
@@ -144,39 +161,50 @@ class StreamedCompletion:
         self.finish: str | None = None
         self.is_over = False  # the server sent more than it was asked for
         self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls = CallsInParts()
+        self._prompt_ids: tuple[int, ...] = ()
         self._ids: list[int] = []
         self._logprobs: list[float | None] = []
         self._usage = Usage()
         self._events = 0  # with text but without ids
-        self._bytes = 0  # of text, thoughts included
-        self._solid = 0  # of text and thoughts without ids, spaces not counted
+        self._bytes = 0  # of text, thoughts and calls
+        self._solid = 0  # of text, thoughts and calls without ids, spaces not counted
 
     def add(self, event: Event) -> bool:
         """Take what an event brings; False if that is nothing new. Of an event beyond `max_tokens` the rest is cut."""
         self._usage = event.usage or self._usage
+        self._prompt_ids = self._prompt_ids or tuple(event.prompt_token_ids or ())
         news = [self._add_choice(choice) for choice in event.choices]
         return any(news)
 
     def _add_choice(self, choice: Choice) -> bool:
-        message = choice.delta or choice.message
-        text = choice.text or (message.content if message else None) or ""
-        thoughts = (message.reasoning_content or message.reasoning or "") if message else ""
+        message = choice.delta or choice.message or DeltaMessage()
+        text = choice.text or message.content or ""
+        thoughts = message.reasoning_content or message.reasoning or ""
+        deltas = message.tool_calls or []
+        brought = text + thoughts + delta_text(deltas)
         ids, logprobs = _tokens(choice)
         room = self.max_tokens - len(self._ids)
         self._ids += ids[:room]
         self._logprobs += logprobs[:room]
         self.finish = choice.finish_reason or self.finish
         if not ids:
-            self._events += 1 if text or thoughts else 0
-            self._solid += sum(len("".join(part.split()).encode(errors="replace")) for part in (text, thoughts))
+            self._events += 1 if brought else 0
+            self._solid += len("".join(brought.split()).encode(errors="replace"))
         before, self.meter.tokens = self.meter.tokens, max(self._received(len(ids) - room), self.meter.tokens)
         self.is_over = self.meter.tokens > self.max_tokens
         if not self.is_over:
             self._text.append(text)
-        elif before < self.max_tokens:  # the event that went over: one piece of text, of which a part may fit
-            self._text.append(text[: TOKEN_BYTES * (self.max_tokens - before)])
-        self._bytes += len((text + thoughts).encode(errors="replace"))
-        return bool(self.meter.tokens > before or text or choice.finish_reason)
+            self._thoughts.append(thoughts)
+            for delta in deltas:
+                self._calls.add(delta)
+        elif before < self.max_tokens:  # the event that went over: of its text a part may fit, of its calls none
+            most = TOKEN_BYTES * (self.max_tokens - before)
+            self._thoughts.append(thoughts[:most])
+            self._text.append(text[: max(0, most - len(thoughts))])
+        self._bytes += len(brought.encode(errors="replace"))
+        return bool(self.meter.tokens > before or brought or choice.finish_reason)
 
     def _received(self, beyond: int) -> int:
         """Tokens received so far, at the least; `beyond`: ids that did not fit."""
@@ -188,28 +216,41 @@ class StreamedCompletion:
             self._check_ids(text, renderer)
             text = renderer.decode(self._ids) if self.is_over else text
         details = self._usage.prompt_tokens_details
-        logprobs = tuple(value for value in self._logprobs if value is not None)
+        ids, logprobs = self._kept_ids(renderer)
         return Completion(
             text=text,
-            token_ids=tuple(self._ids) if renderer.exact else (),
-            logprobs=logprobs if renderer.exact and len(logprobs) == len(self._ids) else (),
+            token_ids=ids,
+            logprobs=logprobs,
             num_tokens=self._num_tokens(),
-            finish="length" if self.is_over or self.finish == "length" else "stop",
+            finish="length" if self.is_over or self.finish in CUT else "stop",
+            thoughts="".join(self._thoughts),
+            calls=self._calls.result(),
+            prompt_ids=self._prompt_ids if ids and not renderer.exact else (),
             prompt_tokens=self._usage.prompt_tokens or None,
             cached_tokens=(details.cached_tokens if details else None) or 0,
         )
 
     def partial(self, *, renderer: Renderer) -> Completion:
         """What has been received so far, of a call that is cancelled. Ids that are not the tokenizer's are dropped."""
-        ids = self._ids if renderer.exact and renderer.knows(self._ids) else []
-        logprobs = tuple(value for value in self._logprobs[: len(ids)] if value is not None)
+        known = not renderer.exact or renderer.knows(self._ids)
+        ids, logprobs = self._kept_ids(renderer) if known else ((), ())
         return Completion(
             text=renderer.decode(ids) if renderer.exact else "".join(self._text),
-            token_ids=tuple(ids),
-            logprobs=logprobs if len(logprobs) == len(ids) else (),
+            token_ids=ids,
+            logprobs=logprobs,
             num_tokens=min(self.meter.tokens, self.max_tokens),
             finish="length",
+            thoughts="".join(self._thoughts),
+            calls=self._calls.result(),
+            prompt_ids=self._prompt_ids if ids and not renderer.exact else (),
         )
+
+    def _kept_ids(self, renderer: Renderer) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Ids and log-probs: those of an exact engine, or those that come with the ids of a prompt of messages."""
+        if not renderer.exact and not self._prompt_ids:
+            return (), ()
+        logprobs = tuple(value for value in self._logprobs[: len(self._ids)] if value is not None)
+        return tuple(self._ids), logprobs if len(logprobs) == len(self._ids) else ()
 
     def _check_ids(self, text: str, renderer: Renderer) -> None:
         """Raise unless the ids are those of the whole text."""
@@ -250,5 +291,5 @@ def _tokens(choice: Choice) -> tuple[list[int], list[float | None]]:
     logprobs = choice.logprobs or Logprobs()
     if logprobs.content is not None:
         ids = [entry.id for entry in logprobs.content if entry.id is not None]
-        return ids, [entry.logprob for entry in logprobs.content]
+        return ids or choice.token_ids or [], [entry.logprob for entry in logprobs.content]
     return choice.token_ids or [], list(logprobs.token_logprobs or [])

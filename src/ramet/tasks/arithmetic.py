@@ -49,6 +49,7 @@ class Arithmetic:
 
     name = "arithmetic"
     about = "compute an expression; every sub-expression can be checked"
+    size_unit = "operators"
     splits: Mapping[str, str] = {
         "train": "unlimited",
         "eval": "never in train",

@@ -40,6 +40,7 @@ class Codes:
 
     name = "codes"
     about = "add up longest runs of all codes that fit a pattern"
+    size_unit = "codes"
     splits: Mapping[str, str] = {
         "train": "unlimited",
         "eval": "never in train, except as a part of a longer pattern",

@@ -14,18 +14,22 @@ from typing import Any
 
 from ramet.agent.options import TreeOptions
 from ramet.agent.recording import ForkPoint, find_node
-from ramet.config import RunConfig, load, settings_of
+from ramet.config import load, settings_of
+from ramet.engine.settings import ENGINE_KINDS
 from ramet.errors import ConfigError, StoreError, did_you_mean
-from ramet.interfaces import Engine, Taskset
+from ramet.inputs.settings import RunConfig
+from ramet.interfaces import Engine, Taskset, World
 from ramet.store import RunDir, read_trees
 from ramet.store.checkpoints import latest
 from ramet.tasks.play import goal_comparison, goal_measure, goal_problem
+from ramet.tasks.question import question_world
 from ramet.tasks.registry import TASKSETS, load_taskset
+from ramet.tasks.worlds import with_world
 from ramet.types import Tree
 
 # Settings of a run that its forks share.
 KEPT = (
-    *("taskset", "temperature", "show_budget", "allow_same_goal", "allow_impossible"),
+    *("taskset", "world", "functions", "call_s", "temperature", "show_budget", "allow_same_goal", "allow_impossible"),
     *("instructions", "delegate_instructions", "judge"),
 )
 ENGINE = ("kind", "base_url", "model")  # one of these names another engine than the run's
@@ -43,11 +47,16 @@ class ForkPlan:
     point: ForkPoint
     taskset: Taskset | None = None  # None: a question in plain text, which has no verdict
 
+    def world(self) -> World | None:
+        if self.taskset is not None:
+            return self.taskset.world(self.tree.task)
+        return question_world(self.config, self.tree.task)
+
     def options(self, engine: Engine) -> TreeOptions:
         config, taskset, task = self.config, self.taskset, self.tree.task
         return TreeOptions(
             engine=engine,
-            world=None if taskset is None else taskset.world(task),
+            world=self.world(),
             temperature=config.temperature,
             seed=config.seed,
             show_budget=config.show_budget,
@@ -68,6 +77,7 @@ class ForkPlan:
             "without_delegation": point.without_delegation or None,
             "without_clone": point.without_clone,
             "say": point.say,
+            "tell": point.tell,
         }
         option = next(({name: value} for name, value in changes.items() if value is not None), None)
         return {
@@ -80,11 +90,11 @@ class ForkPlan:
 
 
 def resolve_fork(
-    path: Path, tree_id: str | None, point: ForkPoint, *, words: Sequence[str] = (), flags: Mapping[str, Any]
+    path: Path, tree_id: str | Tree | None, point: ForkPoint, *, words: Sequence[str] = (), flags: Mapping[str, Any]
 ) -> ForkPlan:
-    """Find the tree, its taskset and its settings."""
+    """Find the tree, its taskset and its settings. A tree that was read already is not looked for."""
     run = RunDir.open(path)
-    tree = find_tree(run, tree_id)
+    tree = tree_id if isinstance(tree_id, Tree) else find_tree(run, tree_id)
     find_node(tree, point)
     given = settings_of(words)
     for key in FIXED:
@@ -95,9 +105,9 @@ def resolve_fork(
     if not any(f"engine.{name}" in flags or name in given.get("engine", {}) for name in ENGINE):
         base["engine"] = _engine_of(run, recorded)
     config = load(RunConfig, base=base, words=words, flags={**flags, "question": tree.task.question})
-    if not config.engine.model:
+    if not config.engine.model and config.engine.kind in ENGINE_KINDS:
         raise ConfigError("which model? give --model NAME (the server's /v1/models lists them), a folder, or smollm2")
-    return ForkPlan(config=config, run=run.path, tree=tree, point=point, taskset=_taskset_of(tree, config))
+    return ForkPlan(config=config, run=run.path, tree=tree, point=point, taskset=_taskset_of(tree, config, run))
 
 
 def find_tree(run: RunDir, tree_id: str | None) -> Tree:
@@ -143,7 +153,14 @@ def _engine_of(run: RunDir, recorded: Mapping[str, Any]) -> dict[str, Any]:
     return {} if checkpoint is None else {"model": str(checkpoint), "kind": "local"}
 
 
-def _taskset_of(tree: Tree, config: RunConfig) -> Taskset | None:
-    """The taskset that made the task, by the task's id (`craft:hard/17`)."""
+def _taskset_of(tree: Tree, config: RunConfig, run: RunDir) -> Taskset | None:
+    """The taskset that made the task, by the task's id (`craft:hard/17`): built in, or a plug-in of the run."""
     name, colon, _ = tree.task.id.partition(":")
-    return load_taskset(name, **config.taskset) if colon and name in TASKSETS else None
+    if colon and name in TASKSETS:
+        return with_world(load_taskset(name, **config.taskset), config.world)
+    for fact in run.meta.get("plugins", []):
+        if fact["kind"] == "taskset":
+            taskset = load_taskset(fact["reference"], **config.taskset)
+            if taskset.name == name:
+                return with_world(taskset, config.world)
+    return None

@@ -19,7 +19,7 @@ from ramet.budget import Budget
 from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
 from ramet.tasks.check import NUMBER, exact_match, f1, last_number, normalise, same_number
-from ramet.tasks.custom_check import checked_score, load_check, run_check
+from ramet.tasks.custom_check import CustomCheck
 from ramet.tasks.dice import Dice
 from ramet.tasks.erring import Habits, Wrong
 from ramet.tasks.files import Fields, read_context, read_lines
@@ -48,7 +48,8 @@ class JsonLines:
     `check` decides when an answer is right: "exact" (the same words, ignoring case, articles and punctuation),
     "number" (the same last number), "f1" (words in common), "regex" (`answer` is a pattern that matches anywhere; the
     first alias is a text that matches), "judge" (needs a judge), or a custom check as "module:function" or
-    "file.py:function": it takes the answer and the row, and returns a bool or a score from 0 to 1.
+    "file.py:function": it takes the answer and the row, and returns a bool or a score from 0 to 1. It runs in a process
+    of its own, for at most `check_seconds` per answer.
     `eval_share` of the questions, selected by their text, are for evaluation.
     """
 
@@ -65,6 +66,7 @@ class JsonLines:
         *,
         file: str | Path | None = None,
         check: str = "exact",
+        check_seconds: float = 30.0,
         eval_share: float = 0.2,
         mistakes: float = 0.0,
         ask_tokens: bool = False,
@@ -76,7 +78,9 @@ class JsonLines:
         self.check = check
         self.eval_share = eval_share
         self.seconds = SECONDS
-        self._custom = load_check(check) if ":" in check else None
+        if not check_seconds > 0:
+            raise ConfigError(f"jsonl: check_seconds must be a number above 0; got {check_seconds}")
+        self._custom = CustomCheck(check, seconds=check_seconds) if ":" in check else None
         if self._custom is None and check not in CHECKS:
             raise ConfigError(f"jsonl has no check {check!r}: {did_you_mean(check, [*CHECKS, 'module:function'])}")
         self._rows: dict[str, list[Fields]] | None = None
@@ -123,8 +127,8 @@ class JsonLines:
 
     @property
     def grader(self) -> Grader | None:
-        """Patterns are matched in another process: some take longer than the age of the universe."""
-        return HELPER if self.check == "regex" else None
+        """Patterns and custom checks run in another process: some take longer than the age of the universe."""
+        return self._custom.grader if self._custom is not None else HELPER if self.check == "regex" else None
 
     def same(self, task: Task, one: str, other: str) -> bool:
         """Whether `one` would be right if `other` were the reference, by this check or by their words."""
@@ -181,7 +185,7 @@ class JsonLines:
             return 0.0
         if self._custom is not None:
             whole = {**row, "question": task.question, "context": dict(task.context)}
-            return checked_score(run_check(self._custom, answer, whole), f"jsonl: {self.check} on {task.id}")
+            return self._custom.score(clean(answer), whole, task_id=task.id)
         if self.check == "number":
             return max(same_number(answer, text) for text in accepted)
         if self.check == "f1":

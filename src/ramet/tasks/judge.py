@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 
 from ramet.agent.reading import off_loop
-from ramet.config import JudgeConfig
+from ramet.engine.settings import JudgeConfig
 from ramet.errors import EngineError
 from ramet.interfaces import Caching, Engine, Windowed
 from ramet.tasks.judge_cache import Entry, JudgeCache
@@ -136,7 +136,7 @@ class Judge:
                 prompt = Prompt(
                     messages=(Message("system", self._system), Message("user", text)),
                     ids=piece.token_ids if self.engine.renderer.exact else None,
-                    node_id=f"judge/{key[:16]}",
+                    node_id=f"judge-{key[:16]}/0",  # a tree of its own: verdicts share no prefix worth a queue
                     goal=text,
                 )
                 return Question(key=key, text=text, prompt=prompt, size=size, model=model)

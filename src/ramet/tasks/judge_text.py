@@ -12,7 +12,7 @@ from typing import cast
 
 from ramet.agent.reading import Repairs, load
 from ramet.agent.wording import after_thoughts
-from ramet.config import JudgeConfig
+from ramet.engine.settings import JudgeConfig
 from ramet.errors import MalformedAction
 from ramet.types import Node, Tree, Verdict, clean
 

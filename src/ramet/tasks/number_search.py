@@ -38,6 +38,7 @@ class NumberSearch:
 
     name = "number_search"
     about = "find a hidden number in a range by guessing"
+    size_unit = "candidates"
     splits: Mapping[str, str] = {
         "train": "unlimited",
         "eval": "never in train",

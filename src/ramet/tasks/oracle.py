@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
-from ramet.agent.dialects import terse
+from ramet.agent.dialects import make_dialect, terse
 from ramet.engine.scripted import Reply, Script
 from ramet.errors import ConfigError
 from ramet.interfaces import Ask, Do, Move, Oracle, View
@@ -20,6 +21,16 @@ from ramet.types import Message, Prompt
 LABEL = re.compile(r"^(?:clone \d+\.\d+|[a-z_]\w*): ", re.MULTILINE)
 BLOCK = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 CELL = re.compile(r"\[cell \d+\]\n(\[.*?\])$", re.DOTALL | re.MULTILINE)
+
+
+@runtime_checkable
+class WritesMoves(Protocol):
+    """A dialect of your own in which oracles can demonstrate: how a move is written, and how results are parsed."""
+
+    def write_move(self, move: Move) -> str: ...
+    def read_results(self, message: Message) -> tuple[str, ...]:
+        """One text per function call, then one per clone."""
+        ...
 
 
 def script(oracle: Oracle, dialect: str, *, solo: Oracle | None = None, levels: int | None = None) -> Script:
@@ -44,9 +55,14 @@ def forms_of(dialect: str) -> tuple[Callable[[Move], str], Callable[[Message], t
         "terse": (write_terse, parse_terse),
         "tools-returns": (write_tools, parse_tools),
     }
-    if dialect not in forms:
-        raise ConfigError(f"oracles cannot write {dialect!r}; accepted: {', '.join(forms)}")
-    return forms[dialect]
+    if dialect in forms:
+        return forms[dialect]
+    own = make_dialect(dialect)
+    if not isinstance(own, WritesMoves):
+        raise ConfigError(
+            f"oracles cannot write {dialect!r}: it has no write_move and read_results; accepted: {', '.join(forms)}"
+        )
+    return own.write_move, own.read_results
 
 
 def write_tools(move: Move) -> str:

@@ -1,16 +1,21 @@
 """Tasksets by name. A new one is one file and one line here.
 
+One of your own needs no line: `my_tasks.py:Backwards`, `package.module:Name`, or an entry point (`plugins.py`).
+
 Example:
     load_taskset("craft").task("hard", 17)
+    load_taskset("my_tasks.py:Backwards").task("train", 0)
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, cast, get_type_hints
 
+from ramet import plugins
 from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import HasSizes, Taskset
 from ramet.types import Task
@@ -32,29 +37,39 @@ TASKSETS: dict[str, str] = {
     "gym": "ramet.tasks.gym:Gym",
     "jsonl": "ramet.tasks.jsonl:JsonLines",
 }
+SOURCES: dict[str, str] = {  # tasksets whose tasks another package has: verifiers:NAME, inspect:file.py@task
+    "verifiers": "ramet.tasks.peers.verifiers:VerifiersTasks",
+    "inspect": "ramet.tasks.peers.inspect:InspectTasks",
+}
 
 
 def load_taskset(name: str, **options: Any) -> Taskset:
     """The taskset of this name, with its options."""
     make = taskset_class(name)
+    if not callable(make):  # an object in a file
+        return plugins.make(name, "taskset", **options)
     known = [option for option in inspect.signature(make).parameters if option != "self"]
     for option in options:
         if option not in known:
             raise ConfigError(f"{name} has no option {option!r}: {did_you_mean(option, known)}")
+    taskset = plugins.make(name, "taskset", **options) if is_plugin(name) else _make(name, make, options)
+    _check_types(name, make, options)
+    return taskset
+
+
+def _make(name: str, make: Any, options: Mapping[str, Any]) -> Taskset:
     try:
-        taskset = make(**options)
+        return make(**options)
     except (TypeError, AttributeError) as error:  # an option of the wrong type
         given = ", ".join(f"{key}={value!r}" for key, value in options.items())
         raise ConfigError(f"{name} cannot be made with {given}: {error}") from None
-    _check_types(name, make, options)
-    return taskset
 
 
 def _check_types(name: str, make: Any, options: Mapping[str, Any]) -> None:
     """Refuse options of another type than the taskset declares, which would fail when they are used."""
     from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
-    hints = get_type_hints(make.__init__)
+    hints = _hints(make.func if isinstance(make, partial) else make) if options else {}
     for option, value in options.items():
         try:
             TypeAdapter(hints.get(option, Any)).validate_python(value)
@@ -65,38 +80,84 @@ def _check_types(name: str, make: Any, options: Mapping[str, Any]) -> None:
             raise ConfigError(f"taskset.{option} of {name}: {message}; got {str(value)[:80]!r}") from None
 
 
+def _hints(make: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    except NameError:  # of a plug-in: a type that is imported for type checkers only
+        return {}
+
+
 def taskset_class(name: str) -> Any:
-    """The class of a taskset, by name."""
+    """The class of a taskset, by name; of a plug-in, what its reference names."""
+    source, _, what = name.partition(":")
+    if source in SOURCES and what:
+        return partial(_import(SOURCES[source]), what)
+    if is_plugin(name):
+        return plugins.load(name, "taskset")
     if name not in TASKSETS:
-        raise ConfigError(f"unknown taskset {name!r}: {did_you_mean(name, TASKSETS)}")
-    module, _, kind = TASKSETS[name].partition(":")
+        raise ConfigError(f"unknown taskset {name!r}: {did_you_mean(name, taskset_names())}")
+    return _import(TASKSETS[name])
+
+
+def _import(place: str) -> Any:
+    module, _, kind = place.partition(":")
     return getattr(import_module(module), kind)
+
+
+def is_plugin(name: str) -> bool:
+    """Whether a taskset is neither built in nor one of another package's tasks."""
+    return plugins.is_reference(name) or (name not in TASKSETS and name in plugins.entry_point_names("taskset"))
+
+
+def taskset_names() -> list[str]:
+    """All tasksets that have a name: those built in, then those of installed packages."""
+    return [*TASKSETS, *(name for name in plugins.entry_point_names("taskset") if name not in TASKSETS)]
 
 
 def find_task(spec: str, options: Mapping[str, Any]) -> tuple[Taskset, Task]:
     """The taskset and the task that a text such as `craft:hard/17` names."""
-    name, _, place = spec.partition(":")
-    split, _, index = place.partition("/")
-    if not split or not (index.isascii() and index.isdigit() and len(index) < MAX_DIGITS):
+    place, _, index = spec.rpartition("/")
+    name, split = split_spec(place)
+    complete = bool(split) or not _needs_split(place)
+    if not complete or "/" in split or not (index.isascii() and index.isdigit() and len(index) < MAX_DIGITS):
         raise ConfigError(f"{spec!r} is not a task: write NAME:SPLIT/INDEX, like craft:hard/17")
     taskset = load_taskset(name, **options)
     return taskset, taskset.task(check_split(taskset, split), int(index))
 
 
 def parse_spec(text: str) -> tuple[str, str]:
-    """The names of a taskset and of its split.
+    """The names of a taskset and of its split; the split of a plug-in may be left out.
 
     Example:
-        parse_spec("craft:hard")  # ("craft", "hard")
+        parse_spec("craft:hard")                   # ("craft", "hard")
+        parse_spec("my_tasks.py:Backwards:train")  # ("my_tasks.py:Backwards", "train")
+        parse_spec("my_tasks.py:Backwards")        # ("my_tasks.py:Backwards", "")
     """
-    name, _, split = text.partition(":")
-    if not name or not split or "/" in split:
+    name, split = split_spec(text)
+    if not name or "/" in split or (not split and _needs_split(text)):
         raise ConfigError(f"{text!r} is not a taskset and its split: write NAME:SPLIT, like craft:hard")
     return name, split
 
 
-def check_split(taskset: Taskset, split: str) -> str:
-    """The split, if the taskset has it."""
+def split_spec(text: str) -> tuple[str, str]:
+    """The two parts of NAME:SPLIT, unchecked. The name of a plug-in has a colon of its own."""
+    head, _, rest = text.partition(":")
+    if _needs_split(text):
+        return head, rest
+    what, _, split = rest.partition(":")
+    return (f"{head}:{what}", split) if what else ("", "")
+
+
+def _needs_split(text: str) -> bool:
+    """Whether a name is a plain word, with nothing but its split after the colon."""
+    head = text.partition(":")[0]
+    return not (head in SOURCES or "." in head or "/" in head or text.startswith(plugins.GIVEN))
+
+
+def check_split(taskset: Taskset, split: str, *, default: str = "train") -> str:
+    """The split, if the taskset has it. An empty one is the default, or else the first."""
+    if not split:
+        return default if default in taskset.splits else next(iter(taskset.splits))
     if split not in taskset.splits:
         raise ConfigError(f"{taskset.name} has no split {split!r}: {did_you_mean(split, taskset.splits)}")
     return split

@@ -50,6 +50,7 @@ class Search:
 
     name = "search"
     about = "answer by searching and reading a corpus"
+    size_unit = "hops"
     splits: Mapping[str, str] = {
         "train": "an invented world, unlimited questions",
         "eval": "another world, no question of train",

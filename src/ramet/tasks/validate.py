@@ -43,7 +43,7 @@ async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: in
 
 def dialects_for(taskset: Taskset, task: Task) -> list[str]:
     """The dialects a task can be played in: terse has no functions."""
-    left_out = {"tools-returns"}  # demonstrations in it are those in tools
+    left_out = {"tools-returns", "native"}  # demonstrations in the first are those in tools; the second has no ids
     if taskset.world(task).functions:
         left_out.add("terse")
     return [name for name in DIALECTS if name not in left_out]

@@ -1,10 +1,15 @@
-"""How a model writes actions. A new dialect is one module and one line in `DIALECTS`."""
+"""How a model writes actions. A new dialect is one module and one line in `DIALECTS`.
+
+One of your own needs no line: `my_dialect.py:Mine`, `package.module:Name`, or an entry point (`plugins.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
+from ramet import plugins
+from ramet.agent.dialects.native import NativeDialect
 from ramet.agent.dialects.python import PythonDialect
 from ramet.agent.dialects.terse import TerseDialect
 from ramet.agent.dialects.tools import ToolsDialect
@@ -13,6 +18,7 @@ from ramet.interfaces import Dialect
 
 DIALECTS: dict[str, Callable[[], Dialect]] = {
     "tools": ToolsDialect,
+    "native": NativeDialect,
     "python": PythonDialect,
     "terse": TerseDialect,
     "tools-returns": partial(ToolsDialect, returns=True),
@@ -20,7 +26,11 @@ DIALECTS: dict[str, Callable[[], Dialect]] = {
 
 
 def make_dialect(name: str) -> Dialect:
-    """A new dialect by its name."""
-    if name not in DIALECTS:
-        raise ConfigError(f"unknown dialect {name!r}: {did_you_mean(name, DIALECTS)}")
-    return DIALECTS[name]()
+    """A new dialect by its name, or by the reference of a plug-in."""
+    if name in DIALECTS:
+        return DIALECTS[name]()
+    if plugins.is_reference(name) or name in plugins.entry_point_names("dialect"):
+        return plugins.make(name, "dialect")
+    raise ConfigError(
+        f"unknown dialect {name!r}: {did_you_mean(name, [*DIALECTS, *plugins.entry_point_names('dialect')])}"
+    )

@@ -40,8 +40,10 @@ from ramet.interfaces import Host, HostFunction, Outcome, Remaining, Report, Req
 from ramet.types import Stop, clean
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+NO_TOOLS = "There are no tools: answer directly."
 MAX_CALLS = 1000  # of a turn that are read
 MAX_NAME = 60  # bytes of a name in a message
+CUT_OFF = "the turn was cut off before this call was complete"
 ACCEPTED = ("goals", "context", "tokens")  # as the prompt says; `returns` is accepted too, see `ToolsDialect`
 
 
@@ -68,7 +70,7 @@ def parse_calls(
     if len(blocks) > MAX_CALLS:
         calls.append(MalformedAction(f"one turn makes at most {MAX_CALLS:,} calls; {len(blocks):,} were written"))
     elif unclosed is not None and finish == "length":
-        calls.append(MalformedAction("the turn was cut off before this call was complete"))
+        calls.append(MalformedAction(CUT_OFF))
     elif unclosed is not None:  # models drop the closing tag, servers strip it
         calls.append(_parse(unclosed, repairs, repaired=True))
     return calls
@@ -95,13 +97,13 @@ def split_calls(text: str) -> tuple[list[str], str, str | None]:
 
 def _parse(block: str, repairs: Repairs, *, repaired: bool = False) -> Call | MalformedAction:
     try:
-        loaded, broken = _load(block, repairs)
+        loaded, broken = load_object(block, repairs)
         if not isinstance(loaded, dict):
             raise MalformedAction(f'a tool call is an object {{"name", "arguments"}}, not {cut(block.strip(), 80)}')
         call = cast(dict[str, Any], loaded)
         name, arguments = call.get("name"), call.get("arguments", {})
         if isinstance(arguments, str):  # some models write the arguments as a JSON text
-            arguments, _ = _load(arguments, repairs)
+            arguments, _ = load_object(arguments, repairs)
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise MalformedAction('a tool call needs "name" (a string) and "arguments" (an object)')
     except MalformedAction as fault:
@@ -109,7 +111,7 @@ def _parse(block: str, repairs: Repairs, *, repaired: bool = False) -> Call | Ma
     return Call(name=name, arguments=cast(dict[str, Any], arguments), repaired=repaired or broken)
 
 
-def _load(text: str, repairs: Repairs) -> tuple[object, bool]:
+def load_object(text: str, repairs: Repairs) -> tuple[object, bool]:
     """The value of a JSON text, and whether it had to be repaired. Only an object is worth repairing."""
     try:
         return reading.load(text), False
@@ -181,7 +183,7 @@ class ToolsDialect:
         tools = [load(self._delegate)] if may_delegate else []
         if functions:
             tools.append(describe(functions))
-        listing = "Tools:\n" + "\n".join(tools) if tools else "There are no tools: answer directly."
+        listing = "Tools:\n" + "\n".join(tools) if tools else NO_TOOLS
         return "\n".join([load("tools"), listing, *([load("child")] if child else [])])
 
     def opening(self, host: Host, *, missing: Sequence[str]) -> str:
@@ -235,13 +237,16 @@ class ToolsSession:
         self._turn += 1
         calls = await off_loop(lambda repairs: parse_calls(text, finish=finish, repairs=repairs))
         if calls:
-            outcome = await self._run(calls)
-            return replace(outcome, action=[(call.name, call.arguments) for call in calls if isinstance(call, Call)])
+            return await self._carry_out(calls)
         answer = answer_in(text)
         if answer is not None and finish == "stop":
             return self._answer(answer)
         why = "your turn was cut off before it ended" if finish == "length" else "your turn was empty"
         return Outcome(results=[Result("note", why)], faults=1)
+
+    async def _carry_out(self, calls: Sequence[Call | MalformedAction]) -> Outcome:
+        outcome = await self._run(calls)
+        return replace(outcome, action=[(call.name, call.arguments) for call in calls if isinstance(call, Call)])
 
     def answer_in_cut(self, text: str) -> str | None:
         _, plain, _ = split_calls(clean(after_thoughts(text)))
@@ -308,7 +313,9 @@ class ToolsSession:
             turn.slots[number].append(self._result(report, ordinal))
             turn.faults += report.stop is None
         limit = self.host.budget.max_result_chars
-        results = [result for slot in turn.slots for result in shorten(slot, limit)]
+        results = [
+            replace(result, call=number) for number, slot in enumerate(turn.slots) for result in shorten(slot, limit)
+        ]
         return Outcome(results=results, repairs=turn.repairs, faults=turn.faults)
 
     def _result(self, report: Report, ordinal: int) -> Result:

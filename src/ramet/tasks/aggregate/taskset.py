@@ -48,6 +48,7 @@ class Aggregate:
 
     name = "aggregate"
     about = "count, compare and list over thousands of lines"
+    size_unit = "lines"
     splits: Mapping[str, str] = {
         "train": "unlimited",
         "eval": "none of its sentences is in train",

@@ -42,6 +42,7 @@ class Countdown:
 
     name = "countdown"
     about = "make a target from given numbers with + - * /"
+    size_unit = "numbers"
     splits: Mapping[str, str] = {
         "train": "unlimited",
         "eval": "never in train",

@@ -35,6 +35,7 @@ class Multihop:
 
     name = "multihop"
     about = "answer from several pages, passed to clones by title"
+    size_unit = "hops"
     splits: Mapping[str, str] = {
         "train": "invented worlds, unlimited",
         "eval": "invented worlds, never in train",
