@@ -45,8 +45,8 @@ def test_every_behaviour_has_a_plot_and_lines_that_stay_at_zero_are_left_out(tmp
     assert "refused: same goal" in refusals
     assert "faults" in refusals
     assert "refused: tokens" not in refusals
-    assert "exact (8 nodes per step)" in drawn["verdicts"].svg
-    assert "root (4 nodes per step)" in drawn["verdicts"].svg
+    assert "exact (n=8)" in drawn["verdicts"].svg
+    assert "root (n=4)" in drawn["verdicts"].svg
     assert "depth 1" in drawn["granted"].svg
 
 
@@ -63,6 +63,13 @@ def test_a_curriculum_has_plots_of_its_levels(tmp_path: Path) -> None:
     assert "upto_4" in drawn["level-share"].svg
     assert "upto_4" not in drawn["level-success"].svg  # never played
     assert "level-share" not in pictures(tmp_path / "other", success_by_level=3)
+
+
+def test_success_by_size_is_drawn_in_the_order_of_sizes(tmp_path: Path) -> None:
+    sizes = {"33-64": 0.25, "4": 0.5, "17-32": 0.5, "65-128": None}
+    svg = pictures(tmp_path, success_by_size=sizes)["size-success"].svg
+    assert svg.index(">17-32<") < svg.index(">33-64<")
+    assert "65-128" not in svg  # no task of that size was played
 
 
 def test_success_by_verdict_is_weighted_by_nodes() -> None:

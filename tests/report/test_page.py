@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ramet.config import to_toml
 from ramet.errors import ConfigError
-from ramet.report.grouping import group_runs
+from ramet.report.grouping import group_runs, make_overviews
 from ramet.report.headline import headline
 from ramet.report.page import make_report, write_report
 from ramet.report.read import read_runs
@@ -79,9 +79,9 @@ def test_the_headline_names_the_better_method_or_that_it_cannot_tell(tmp_path: P
     assert lines[0].endswith("] at 500 tokens.")
     lines = headlines(small(tmp_path, "other", clones="1110100000"))
     # One item of ten differs: mean 0.1, variance 0.1, so (1.96 + 0.84)² · 0.1 / 0.01 = 78.5 items.
-    assert lines == ["Cannot tell clones from single at 500 tokens (10 items; 79 or more would be needed)."]
+    assert lines == ["Clones and single differ on only 1 of 10 items at 500 tokens (79 or more items would be needed)."]
     lines = headlines(small(tmp_path, "worse", clones="0000000000"))
-    assert "Cannot tell" in lines[0]  # three items are too few
+    assert lines[0].startswith("Clones and single differ on only 3 of 10 items at 500 tokens (")
 
 
 def test_the_headline_covers_all_budgets(tmp_path: Path) -> None:
@@ -91,7 +91,9 @@ def test_the_headline_covers_all_budgets(tmp_path: Path) -> None:
     lines = headlines(run_dir(tmp_path, "many", records=items))
     assert lines[0].startswith("Clones beat single by 100 points [100, 100] at 100 tokens and 50 points [")
     # One of twenty: mean 0.05, variance 0.05; 7.849 · 0.05 / 0.0025 = 157.
-    assert lines[0].endswith("] at 200 tokens; cannot tell at 400 tokens (20 items; 157 or more would be needed).")
+    assert lines[0].endswith(
+        "] at 200 tokens; they differ on only 1 of 20 items at 400 tokens (157 or more items would be needed)."
+    )
 
 
 def test_the_headline_names_a_worse_method(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_every_number_links_to_its_trees(tmp_path: Path) -> None:
         for method in ("single", "clones"):
             assert f"ramet show {run} --tree {method}-500-{number:03d}" in page.codes
     behind = page.table("problem size small: 10 items, 30%")
-    assert behind.rows[1][:6] == ["sums:eval/0", "1", "4", "100", "100", "1"]
+    assert behind.rows[1][:7] == ["sums:eval/0", "1", "4", "", "100", "100", "1"]
     apart = page.table("clones against single at 500 tokens: 7 items differ")
     assert [row[:3] for row in apart.rows[1:]] == [[f"sums:eval/{number}", "1", "0"] for number in range(3, 10)]
 
@@ -169,7 +171,7 @@ def test_two_runs_are_compared_item_by_item(tmp_path: Path) -> None:
     row = page.row("after against before", "clones", "500")
     assert row[2:4] == ["10", "10"]
     assert row[4].startswith("+80 [")
-    assert page.row("after against before", "single", "500")[5] == "cannot tell: no item differs"
+    assert page.row("after against before", "single", "500")[5] == "no item differs"
     assert page.row("Runs", "directory")[1:] == [
         str(before),
         str(after),
@@ -208,7 +210,7 @@ def test_splits_have_separate_tables_and_are_never_averaged(tmp_path: Path) -> N
     assert page.table("Accuracy by split").rows[0][2:] == ["sums:longbeyond training", "sums:eval"]
     assert page.row("Accuracy by split", "clones", "task's own")[2:] == ["25% [5, 70]", "50% [9, 91]"]
     assert "is not finished" not in page.text
-    assert report.headline[1].startswith("sums:eval: cannot tell clones from single at the tasks' own budgets")
+    assert report.headline[1].startswith("sums:eval: clones and single differ on")
     links = {link[1:] for link in page.links if link.startswith("#")}
     assert set(map(unquote, links)) <= set(page.ids)
 
@@ -257,6 +259,18 @@ def test_provenance_is_on_the_page(tmp_path: Path) -> None:
     assert page.row("Runs", "seed")[1] == "7"
     assert page.row("Runs", "model hash (SHA-256)")[1] == "ab12"
     assert page.row("Runs", "created")[1] == "2026-01-02T03:04:05+00:00"
+
+
+def test_the_headline_of_a_long_training_run_counts_ten_steps_at_each_end(tmp_path: Path) -> None:
+    successes = [1.0, 0.0, *[0.25] * 6, 0.5, 0.0, *[0.75] * 9, 0.75]  # 12 of 40 and 30 of 40 trees
+    metrics = [step(number, success=success, trees=4) for number, success in enumerate(successes)]
+    report = make_report([run_dir(tmp_path, "long", kind="train", metrics=metrics)])
+    told = "from 30% [18, 45] success in the first 10 steps to 75% [60, 86] in the last 10 of 20"
+    assert report.headline == (f"long: {told}, each step on new tasks.",)
+    short = run_dir(tmp_path, "short", kind="train", metrics=metrics[:19])
+    assert make_report([short]).headline == (
+        "short: from 100% [51, 100] to 75% [30, 95] success in 19 steps, each step on new tasks.",
+    )
 
 
 def test_a_training_run_shows_its_first_and_last_steps(tmp_path: Path) -> None:
@@ -372,3 +386,12 @@ def test_any_records_make_a_valid_page(
     shown = [row for row in page.table("Methods under").rows if row[0] == "single"]
     assert len(shown) == len(budgets)
     assert all(row[2].startswith(f"{right / len(scores):.0%} [") for row in shown)
+
+
+def test_splits_of_a_taskset_in_a_file_are_named_by_their_records(tmp_path: Path) -> None:
+    scored = [*records("single", 100, "10", bucket="mine:eval"), *records("single", 100, "11", bucket="mine:long")]
+    run = run_dir(tmp_path, "own", records=scored)
+    (run / "config.toml").write_text('tasks = ["mine.py:Mine", "mine.py:Mine:long"]\n')
+    (overview,) = make_overviews(read_runs([run]))
+    assert [bucket.name for bucket in overview.buckets] == ["mine:eval", "mine:long"]
+    assert len(group_runs(read_runs([run]))) >= 1

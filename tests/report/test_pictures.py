@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ramet.evaluate.costs import critical_path
 from ramet.evaluate.tables import Section, make_section
-from ramet.report.curves import running_mean
 from ramet.report.differences import difference_picture
+from ramet.report.lines import running_mean
 from ramet.report.plots import MAX_POINTS, mean_by_size
 from ramet.report.read import Run, read_run
 from ramet.report.style import drawing
@@ -77,7 +77,7 @@ def test_an_interrupted_tree_has_a_timeline() -> None:
 def test_traits_are_averaged_by_size() -> None:
     items = [record("clones", 9, number, 1.0, size=size, depth=depth) for number, (size, depth) in enumerate(
         [(1.0, 0), (1.0, 2), (4.0, 3)])]  # fmt: skip
-    assert mean_by_size(items, lambda one: one.depth) == [(1.0, 1.0), (4.0, 3.0)]
+    assert mean_by_size(items, lambda one: one.depth) == [(1.0, 1.0, 2), (4.0, 3.0, 1)]
 
 
 @given(st.lists(st.integers(min_value=0, max_value=60), min_size=1, max_size=80))
@@ -86,7 +86,8 @@ def test_many_sizes_are_merged_and_no_item_is_lost(sizes: list[int]) -> None:
     points = mean_by_size(items, lambda one: 1.0)
     assert 1 <= len(points) <= MAX_POINTS
     assert points == sorted(points)
-    assert all(value == pytest.approx(1.0) for _, value in points)
+    assert all(value == pytest.approx(1.0) for _, value, _ in points)
+    assert sum(number for *_, number in points) == len(sizes)
 
 
 def test_a_running_mean_is_symmetric() -> None:

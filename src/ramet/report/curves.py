@@ -1,48 +1,28 @@
 """Plots of training: reward, success at every depth, delegation, tokens, and what nodes did, by step."""
 
-# matplotlib's types are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from ramet.report.cumulative import SECONDS, TOKENS, cost_axis, cumulative_costs
-from ramet.report.figures import Picture, legend, make_picture, percent_axis, whole_numbers
+from ramet.report.cumulative import SECONDS, TOKENS, cumulative_costs
+from ramet.report.figures import Picture
+from ramet.report.lines import Line, Metrics, Value, line_picture, make_line
 from ramet.report.read import Run, as_number
-from ramet.report.style import Look, canvas, indexed_look
 from ramet.train.behaviour import REFUSALS, VERDICTS
 from ramet.train.grants import CLASSES
 from ramet.types import Stop
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-SMOOTH_FROM = 40  # steps; shorter runs are not smoothed
-MAX_MARKERS = 25  # longer lines have markers at some points only
-Metrics = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One series of a plot: (step or cost, value) pairs."""
-
-    label: str
-    points: tuple[tuple[float, float], ...]
-    look: Look
 
 
 def training_pictures(run: Run, *, name: str) -> list[Picture]:
     """The plots of one training run. A warm start has only a loss: its trees are demonstrations."""
     metrics = run.metrics
     if run.kind == "warmstart":
-        loss = _panel(
-            [_line(metrics, _metric("loss"), "loss", 0)],
+        loss = line_picture(
+            [make_line(metrics, _metric("loss"), "loss", 0)],
             name=f"{name}loss",
             title="Loss",
             caption="Cross-entropy of the demonstrations; lower is better.",
@@ -50,37 +30,51 @@ def training_pictures(run: Run, *, name: str) -> list[Picture]:
         return [] if loss is None else [loss]
     depths = max((len(list_metric(record, "success_by_depth")) for record in metrics), default=0)
     by_depth = [
-        _line(metrics, _metric(f"success_by_depth/{depth}"), f"depth {depth}", depth) for depth in range(depths)
+        make_line(
+            metrics,
+            _metric(f"success_by_depth/{depth}"),
+            f"depth {depth}",
+            depth,
+            count=_metric(f"nodes_by_depth/{depth}"),
+        )
+        for depth in range(depths)
     ]
     panels = [
-        _panel(
-            [_line(metrics, _metric("reward"), "reward", 0)],
+        line_picture(
+            [make_line(metrics, _metric("reward"), "reward", 0, count=_metric("trees"))],
             name=f"{name}reward",
             title="Reward",
             caption="Mean reward of the roots, as computed by the credit rule.",
         ),
-        _panel(
-            [*by_depth, _line(metrics, _metric("eval_success"), "root, held-out tasks", 4)],
+        line_picture(
+            [
+                *by_depth,
+                make_line(metrics, _metric("eval_success"), "root, held-out tasks", 4, count=_metric("eval_trees")),
+            ],
             name=f"{name}success",
             title="Success by depth",
             caption="Share of nodes that solved their goal: depth 0 is the root, depth 1 its clones, and so on.",
             share=True,
         ),
-        _panel(
+        line_picture(
             [
-                _line(metrics, _metric("delegated"), "delegated", 0),
-                _line(metrics, _metric("eval_delegated"), "delegated, held-out tasks", 4),
+                make_line(metrics, _metric("delegated"), "delegated", 0, count=_metric("trees")),
+                make_line(
+                    metrics, _metric("eval_delegated"), "delegated, held-out tasks", 4, count=_metric("eval_trees")
+                ),
             ],
             name=f"{name}delegated",
             title="Delegation",
             caption="Share of trees in which the root delegated.",
             share=True,
         ),
-        _panel(
+        line_picture(
             [
-                _line(metrics, _metric("tokens"), "whole tree", 0),
-                _line(metrics, _metric("critical_path_tokens"), "critical path", 1),
-                _line(metrics, _metric("eval_tokens"), "whole tree, held-out tasks", 4),
+                make_line(metrics, _metric("tokens"), "whole tree", 0, count=_metric("trees")),
+                make_line(metrics, _metric("critical_path_tokens"), "critical path", 1, count=_metric("trees")),
+                make_line(
+                    metrics, _metric("eval_tokens"), "whole tree, held-out tasks", 4, count=_metric("eval_trees")
+                ),
             ],
             name=f"{name}tokens",
             title="Tokens per tree",
@@ -147,26 +141,62 @@ BY_LEVEL = (
         "Share of roots that were right, by level of difficulty.",
     ),
     ("share_by_level", "level-share", "Tasks by level", "Share of the tasks of a step drawn from each level."),
+    (
+        "success_by_size",
+        "size-success",
+        "Success by size",
+        "Share of roots that were right, by the size of their task. Steps differ in the sizes of their tasks.",
+    ),
 )
+
+
+def _count_nodes(record: Mapping[str, Any], *, key: str = "nodes_by_depth", least: int = 0) -> float:
+    """The number of nodes from this depth down."""
+    return sum(numbers(list_metric(record, key)[least:]))
+
+
+COUNTS: Mapping[str, Value] = {  # how many are behind a point
+    "goals": partial(_count_nodes, least=1),
+    "refusals": lambda record: record.get("trees"),
+    "stops": _count_nodes,
+}
 
 
 def _behaviour_panels(metrics: Metrics, *, name: str) -> list[Picture | None]:
     """What nodes did beside succeeding."""
     panels: list[Picture | None] = []
     for file, title, caption, share, named in BEHAVIOUR:
-        lines = [_line(metrics, _metric(key), label, place) for place, (key, label) in enumerate(named.items())]
+        count = COUNTS.get(file)
+        lines = [
+            make_line(metrics, _metric(key), label, place, count=count)
+            for place, (key, label) in enumerate(named.items())
+        ]
         lines = [line for line in lines if any(value for _, value in line.points)]
-        panels.append(_panel(lines, name=name + file, title=title, caption=caption, share=share))
+        panels.append(line_picture(lines, name=name + file, title=title, caption=caption, share=share))
     panels.append(_verdict_panel(metrics, name=name))
     for key, file, title, caption in BY_DEPTH:
         depths = range(max((len(list_metric(record, key)) for record in metrics), default=0))
-        lines = [_line(metrics, _metric(f"{key}/{depth}"), f"depth {depth}", depth) for depth in depths]
-        panels.append(_panel(lines, name=name + file, title=title, caption=caption))
+        counted = None if file == "nodes" else "nodes_by_depth"
+        lines = [_part(metrics, key, str(depth), f"depth {depth}", depth, counted) for depth in depths]
+        panels.append(line_picture(lines, name=name + file, title=title, caption=caption))
     for key, file, title, caption in BY_LEVEL:
-        levels = dict.fromkeys(level for record in metrics for level in table_metric(record, key))
-        lines = [_line(metrics, _metric(f"{key}/{level}"), level, place) for place, level in enumerate(levels)]
-        panels.append(_panel(lines, name=name + file, title=title, caption=caption, share=True))
+        levels = sorted(dict.fromkeys(level for record in metrics for level in table_metric(record, key)), key=_number)
+        counted = "trees_by_size" if key == "success_by_size" else None
+        lines = [_part(metrics, key, level, level, place, counted) for place, level in enumerate(levels)]
+        panels.append(line_picture(lines, name=name + file, title=title, caption=caption, share=True))
     return panels
+
+
+def _part(metrics: Metrics, key: str, part: str, label: str, place: int, counted: str | None) -> Line:
+    """One part of a metric that is a table or a list; `counted` has the number behind each part."""
+    count = None if counted is None else _metric(f"{counted}/{part}")
+    return make_line(metrics, _metric(f"{key}/{part}"), label, place, count=count)
+
+
+def _number(label: str) -> int:
+    """Sizes in order; labels that do not begin with a number stay as they are."""
+    digits = label.partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _verdict_panel(metrics: Metrics, *, name: str) -> Picture | None:
@@ -175,14 +205,14 @@ def _verdict_panel(metrics: Metrics, *, name: str) -> Picture | None:
     for place, how in enumerate(VERDICTS):
         counts = [sum(numbers(list_metric(record, f"nodes_by_verdict/{how}"))) for record in metrics]
         if any(counts):
-            label = f"{how} ({sum(counts) / len(counts):,.0f} nodes per step)"
-            lines.append(_line(metrics, partial(success_by_verdict, how=how), label, place))
+            count = partial(_count_nodes, key=f"nodes_by_verdict/{how}")
+            lines.append(make_line(metrics, partial(success_by_verdict, how=how), how, place, count=count))
     if len(lines) < 2:
         return None
     caption = (
         "Share of right nodes by what graded them: an exact check, a judge, or the verdict on the root of their tree."
     )
-    return _panel(lines, name=f"{name}verdicts", title="Success by verdict", caption=caption, share=True)
+    return line_picture(lines, name=f"{name}verdicts", title="Success by verdict", caption=caption, share=True)
 
 
 def success_by_verdict(record: Mapping[str, Any], *, how: str) -> float | None:
@@ -199,6 +229,7 @@ def success_by_verdict(record: Mapping[str, Any], *, how: str) -> float | None:
     return sum(share * count for share, count in known) / total if total else None
 
 
+TREES = {"success": "trees", "eval_success": "eval_trees", "delegated": "trees", "tokens": "trees"}
 OVERLAID = (
     ("success", "Success", "Share of trees whose root solved its task, one line per run.", True),
     ("eval_success", "Success on held-out tasks", "Share of held-out tasks that were solved, one line per run.", True),
@@ -211,8 +242,11 @@ def overlaid_pictures(runs: Sequence[Run], *, name: str) -> list[Picture]:
     """Several training runs in the same plots: success by step and by what the steps cost, then how they act."""
     by_cost = cost_pictures(runs, name=name)
     panels = [
-        _panel(
-            [_line(run.metrics, _metric(key), run.name, place) for place, run in enumerate(runs)],
+        line_picture(
+            [
+                make_line(run.metrics, _metric(key), run.name, place, count=_metric(TREES[key]))
+                for place, run in enumerate(runs)
+            ],
             name=f"{name}{key}",
             title=title,
             caption=caption,
@@ -242,7 +276,7 @@ def cost_pictures(runs: Sequence[Run], *, name: str) -> list[Picture]:
     pictures: list[Picture] = []
     for (key, title), (cost, told) in product(BY_COST, COST_CAPTIONS.items()):
         lines = [_cost_line(run, key, cost, place) for place, run in enumerate(runs)]
-        panel = _panel(
+        panel = line_picture(
             lines,
             name=f"{name}{key}-by-{cost}",
             title=f"{title} by {'generated tokens' if cost == TOKENS else 'time'}",
@@ -257,13 +291,15 @@ def cost_pictures(runs: Sequence[Run], *, name: str) -> list[Picture]:
 def _cost_line(run: Run, key: str, cost: str, place: int) -> Line:
     """A metric against the cost of all steps so far."""
     costs = cumulative_costs(run.metrics, cost)
-    points = [
-        (costs[step - 1.0], y) for step, y in _line(run.metrics, _metric(key), "", 0).points if step - 1.0 in costs
-    ]
-    return Line(label=run.name, points=tuple(sorted(points)), look=indexed_look(place, turn=place // 6))
-
-
-Value = Callable[[Mapping[str, Any]], object]
+    line = make_line(run.metrics, _metric(key), run.name, place, count=_metric(TREES[key]))
+    counts = line.counts or (0.0,) * len(line.points)
+    known = sorted(
+        (costs[step - 1.0], value, count)
+        for (step, value), count in zip(line.points, counts, strict=True)
+        if step - 1.0 in costs
+    )
+    points = tuple((x, value) for x, value, _ in known)
+    return replace(line, points=points, counts=tuple(count for *_, count in known) if line.counts else ())
 
 
 def _metric(key: str) -> Value:
@@ -302,60 +338,3 @@ def table_metric(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def numbers(values: Sequence[object]) -> list[float]:
     return [number for value in values if (number := as_number(value)) is not None]
-
-
-def _line(metrics: Metrics, value: Value, label: str, place: int) -> Line:
-    points: list[tuple[float, float]] = []
-    for number, record in enumerate(metrics):
-        y, step = as_number(value(record)), as_number(record.get("step", number))
-        if y is not None and step is not None:
-            points.append((step + 1.0, y))
-    return Line(label=label, points=tuple(points), look=indexed_look(place, turn=place // 6))
-
-
-def _panel(
-    lines: Sequence[Line], *, name: str, title: str, caption: str, share: bool = False, cost: str | None = None
-) -> Picture | None:
-    lines = [line for line in lines if line.points]
-    if not lines:
-        return None
-    figure, axes = canvas(height=2.7)
-    for line in lines:
-        _draw(axes, line)
-    if cost is None:
-        axes.set_xlabel("step")
-        whole_numbers(axes)
-    else:
-        cost_axis(axes, cost, max(x for line in lines for x, _ in line.points))
-    if share:
-        percent_axis(axes)
-    if len(lines) > 1:
-        legend(figure, axes)
-    if any(len(line.points) >= SMOOTH_FROM for line in lines):
-        caption += " Thin lines are single steps, thick lines a running mean."
-    return make_picture(figure, name=name, title=title, caption=caption)
-
-
-def _draw(axes: Axes, line: Line) -> None:
-    """A short line with markers; a long one thin, with its running mean on top."""
-    x = [step for step, _ in line.points]
-    y = [value for _, value in line.points]
-    settings = line.look.line(markevery=1 if len(y) <= MAX_MARKERS else len(y) // 8)
-    if len(y) >= SMOOTH_FROM:
-        axes.plot(x, y, color=line.look.light, linewidth=0.6, alpha=0.4)
-        y = running_mean(y, len(y) // 15)
-    axes.plot(x, y, label=line.label, **settings)
-
-
-def running_mean(values: Sequence[float], reach: int) -> list[float]:
-    """Each value averaged with up to `reach` neighbours on each side, the same number on both.
-
-    Example:
-        running_mean([0.0, 3.0, 6.0, 0.0], 1)  # [0.0, 3.0, 3.0, 0.0]
-    """
-    means: list[float] = []
-    for place in range(len(values)):
-        near = min(reach, place, len(values) - 1 - place)
-        window = values[place - near : place + near + 1]
-        means.append(math.fsum(window) / len(window))
-    return means

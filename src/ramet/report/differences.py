@@ -8,6 +8,7 @@ from __future__ import annotations
 from ramet.evaluate.cells import ALL, Comparison
 from ramet.evaluate.format import budget_label
 from ramet.evaluate.methods import is_oracle
+from ramet.evaluate.statistics import MIN_DIFFERING
 from ramet.evaluate.tables import Section
 from ramet.report.figures import Picture, make_picture
 from ramet.report.style import canvas, light, looks
@@ -41,14 +42,17 @@ def difference_picture(section: Section, *, name: str) -> Picture | None:
         name=name,
         title="Differences, item by item",
         caption=f"{_explain(rows[0])} Right of the line is better; bars are 95% intervals; a hollow point means: "
-        "cannot tell.",
+        f"cannot tell, or fewer than {MIN_DIFFERING} items differ. n: items, and of these those that differ.",
     )
 
 
 def _label(comparison: Comparison) -> str:
     run, method, _ = comparison.cell
     budget = budget_label(comparison.budget)
-    return f"{method}, {run}, {budget}" if comparison.across_runs else f"{method} − {comparison.other[1]}, {budget}"
+    gap = comparison.difference
+    number = f"n={gap.items:,}, {gap.differing:,} differ"
+    pair = f"{method}, {run}" if comparison.across_runs else f"{method} − {comparison.other[1]}"
+    return f"{pair}, {budget} ({number})"
 
 
 def _explain(comparison: Comparison) -> str:

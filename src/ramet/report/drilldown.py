@@ -15,11 +15,13 @@ from ramet.report.format import budget_phrase
 from ramet.report.grouping import SIZE, bucket_word
 from ramet.report.markup import Content, Markup, table, tag
 from ramet.report.page_tables import cell_id, comparison_id
-from ramet.report.read import Run
+from ramet.report.read import Run, read_references
+from ramet.report.viewer import tree_link
 from ramet.types import Tree
 
 MAX_ITEMS = 500  # of one cell on the page; all of them are in records.csv
 MAX_LINES = 120  # of one drawn tree
+ANSWER = 60  # characters
 MAX_COMMANDS = 2  # of one item that are not folded
 
 
@@ -45,12 +47,20 @@ def natural_order(task: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", task)]
 
 
+def right_answers(section: Section, runs: Mapping[str, Run]) -> dict[str, str]:
+    """A right answer for each task: one that was judged right, else the reference."""
+    records = [record for cell in section.cells for record in cell.records]
+    known = {name: answer for run in section.runs for name, answer in read_references(runs[run]).items()}
+    return known | {one.task: one.answer for one in records if one.is_right and one.answer is not None}
+
+
 def cell_details(section: Section, runs: Mapping[str, Run]) -> list[Markup]:
-    """For each cell its items, bucket by bucket: score, cost and trees."""
-    return [_cell_detail(cell, runs[cell.run], section) for cell in section.cells]
+    """For each cell its items, bucket by bucket: score, answer, the right answer if it is wrong, cost and trees."""
+    right = right_answers(section, runs)
+    return [_cell_detail(cell, runs[cell.run], section, right) for cell in section.cells]
 
 
-def _cell_detail(cell: Cell, run: Run, section: Section) -> Markup:
+def _cell_detail(cell: Cell, run: Run, section: Section, right: Mapping[str, str]) -> Markup:
     title = f"{section.label(cell.run, cell.method)} at {budget_phrase(cell.budget)}: {cell.items:,} items"
     room = MAX_ITEMS
     inner: list[Content] = []
@@ -62,10 +72,10 @@ def _cell_detail(cell: Cell, run: Run, section: Section) -> Markup:
         beyond = ", beyond training" if bucket.beyond else ""
         part = f"problem size {bucket.name}" if bucket_word(section) == SIZE else bucket.name
         caption = f"{part}{beyond}: {len(records):,} items, {percent(accuracy_rate(records))}"
-        rows = [_item_row(record, run) for record in records[: max(0, room)]]
-        head = ("task", "score", "answer", "generated", "critical path", "nodes", "trees")
+        rows = [_item_row(record, run, right) for record in records[: max(0, room)]]
+        head = ("task", "score", "answer", "right answer", "generated", "critical path", "nodes", "trees")
         inner.append(
-            tag("div", table(head, rows, caption=caption, left=(2, 6)), id=cell_id(section, cell.key, bucket.name))
+            tag("div", table(head, rows, caption=caption, left=(2, 3, 7)), id=cell_id(section, cell.key, bucket.name))
         )
         room -= len(records)
     if room < 0:
@@ -73,10 +83,15 @@ def _cell_detail(cell: Cell, run: Run, section: Section) -> Markup:
     return tag("details", tag("summary", title), tag("div", inner, id=cell_id(section, cell.key)), class_="behind")
 
 
-def _item_row(record: Record, run: Run) -> list[Content]:
-    answer = "no answer" if record.answer is None else one_line(record.answer, 60)
+def _item_row(record: Record, run: Run, right: Mapping[str, str]) -> list[Content]:
+    answer = _answer(record)
+    other = "" if record.is_right else one_line(right.get(record.task, "not known"), ANSWER)
     costs = [f"{record.generated:,}", f"{record.critical_path:,}", f"{record.nodes:,}"]
-    return [record.task, f"{record.score:.3g}", answer, *costs, _show_commands(run, record.trees)]
+    return [record.task, f"{record.score:.3g}", answer, other, *costs, _show_commands(run, record.trees)]
+
+
+def _answer(record: Record) -> str:
+    return "no answer" if record.answer is None else one_line(record.answer, ANSWER)
 
 
 def difference_details(section: Section, runs: Mapping[str, Run]) -> list[Markup]:
@@ -97,19 +112,21 @@ def _difference_detail(comparison: Comparison, runs: Mapping[str, Run], section:
             first.task,
             f"{first.score:.3g}",
             f"{second.score:.3g}",
+            _answer(first),
+            _answer(second),
             _show_commands(runs[comparison.cell[0]], first.trees),
             _show_commands(runs[comparison.other[0]], second.trees),
         )
         for first, second in pairs[:MAX_ITEMS]
     ]
-    head = ("task", names[0], names[1], f"trees of {names[0]}", f"trees of {names[1]}")
-    inner = table(head, rows, caption=title, left=(3, 4)) if rows else tag("p", "No item differs.")
+    head = ("task", *names, *(f"answer of {name}" for name in names), *(f"trees of {name}" for name in names))
+    inner = table(head, rows, caption=title, left=(3, 4, 5, 6)) if rows else tag("p", "No item differs.")
     target = comparison_id(section, comparison)
     return tag("details", tag("summary", title), tag("div", inner, id=target), class_="behind")
 
 
-def drawn_tree(tree: Tree, run: Run, *, title: str, open_: bool = False) -> Markup:
-    """A tree as text, with the question, the answer and the verdict."""
+def drawn_tree(tree: Tree, run: Run, *, title: str, open_: bool = False, linked: bool = False) -> Markup:
+    """A tree as text, with the question, the answer and the verdict; `linked`: and a link to all that was said."""
     reason = tree.root.verdict.reason if tree.root.verdict is not None else ""
     facts = [
         tag("p", tag("strong", "Question: "), one_line(tree.task.question, 400)),
@@ -120,7 +137,9 @@ def drawn_tree(tree: Tree, run: Run, *, title: str, open_: bool = False) -> Mark
     if len(lines) > MAX_LINES:
         lines = [*lines[:MAX_LINES], f"… and {len(lines) - MAX_LINES - 1:,} more nodes", lines[-1]]
     drawn = tag("pre", "\n".join(lines), tabindex="0")
-    return tag("details", tag("summary", title), facts, drawn, tag("p", show_command(run, tree.id)), open=open_)
+    more = [tree_link(run, tree.id), " · "] if linked else None
+    shown = tag("p", more, show_command(run, tree.id))
+    return tag("details", tag("summary", title), facts, drawn, shown, open=open_)
 
 
 def examples(section: Section, runs: Mapping[str, Run]) -> list[tuple[str, Run, Record]]:

@@ -29,12 +29,15 @@ class Picture:
     svg: str
     figure: Figure
     wide: bool = False
+    narrow: str = ""  # another SVG for narrow screens
 
 
-def make_picture(figure: Figure, *, name: str, title: str, caption: str, wide: bool = False) -> Picture:
+def make_picture(
+    figure: Figure, *, name: str, title: str, caption: str, wide: bool = False, narrow: str = ""
+) -> Picture:
     """A figure with its title and caption, and as SVG."""
     svg = to_svg(figure, name=name, label=f"{title}. {caption}")
-    return Picture(name=name, title=title, caption=caption, svg=svg, figure=figure, wide=wide)
+    return Picture(name=name, title=title, caption=caption, svg=svg, figure=figure, wide=wide, narrow=narrow)
 
 
 def whole_numbers(axes: Axes) -> None:

@@ -39,9 +39,11 @@ def make_overviews(runs: Sequence[Run]) -> list[Section]:
 
 
 def _splits(run: Run) -> tuple[str, ...]:
-    """The splits in the settings of an evaluation."""
+    """The splits of an evaluation, in the order of its settings. A taskset of a file is named by its records."""
     tasks = run.config.get("tasks")
-    return tuple(map(str, cast(list[object], tasks))) if isinstance(tasks, list) else ()
+    named = tuple(map(str, cast(list[object], tasks))) if isinstance(tasks, list) else ()
+    found = dict.fromkeys(record.bucket for record in run.records)
+    return named if len(named) < 2 or found.keys() <= set(named) else tuple(found)
 
 
 def _by_split(run: Run) -> list[tuple[str, Run]]:

@@ -8,12 +8,13 @@ from typing import Any
 from ramet.evaluate.cells import ALL, BEYOND, Comparison
 from ramet.evaluate.format import hundredths, method_label, percent, share
 from ramet.evaluate.methods import BASELINE, is_oracle
-from ramet.evaluate.statistics import rate
+from ramet.evaluate.statistics import MIN_DIFFERING, rate
 from ramet.evaluate.tables import Section
 from ramet.report.format import budget_phrase, budgets_phrase, join_words
 from ramet.report.read import Run, as_number
 
 Pair = tuple[str, str, str, str, str]  # part; run and method; other run and method
+ENDS = 10  # steps at each end of a long run that are counted together: the tasks of single steps differ too much
 
 
 def headline(section: Section, *, titled: bool = False) -> list[str]:
@@ -62,13 +63,17 @@ def _sentence(pair: Pair, comparisons: Sequence[Comparison], *, several_runs: bo
 def _conclusion(first: str, second: str, comparisons: Sequence[Comparison], *, plural: bool) -> str:
     ahead = [_by_how_much(one) for one in comparisons if one.difference.direction > 0]
     behind = [_by_how_much(one) for one in comparisons if one.difference.direction < 0]
-    unknown = [one for one in comparisons if not one.difference.direction]
+    few = [one for one in comparisons if one.difference.differing < MIN_DIFFERING]
+    unknown = [one for one in comparisons if not one.difference.direction and one not in few]
     parts: list[str] = []
     if ahead:
         parts.append(f"{first} {'beat' if plural else 'beats'} {second} by {join_words(ahead)}")
     if behind:
         subject = first if not parts else ("they" if plural else "it")
         parts.append(f"{subject} {'trail' if plural else 'trails'} {second} by {join_words(behind)}")
+    if few:
+        both = "they" if parts else f"{first} and {second}"
+        parts.append(f"{both} differ on {join_words([_few(one) for one in few])}")
     if unknown:
         parts.append(_cannot_tell(first, second, unknown, only=not parts))
     return "; ".join(parts) + "."
@@ -80,6 +85,14 @@ def _by_how_much(comparison: Comparison) -> str:
     value, low, high = (gap.value, gap.low, gap.high) if gap.direction > 0 else (-gap.value, -gap.high, -gap.low)
     interval = f"[{hundredths(low)}, {hundredths(high)}]"
     return f"{hundredths(value)} points {interval} at {budget_phrase(comparison.budget)}"
+
+
+def _few(comparison: Comparison) -> str:
+    """Too few items differ for a conclusion."""
+    gap = comparison.difference
+    more = "" if gap.needed is None else f" ({gap.needed:,} or more items would be needed)"
+    only = f"only {gap.differing:,}" if gap.differing else "none"
+    return f"{only} of {gap.items:,} items at {budget_phrase(comparison.budget)}{more}"
 
 
 def _cannot_tell(first: str, second: str, unknown: Sequence[Comparison], *, only: bool) -> str:
@@ -107,8 +120,7 @@ def plain_headline(run: Run) -> str | None:
         first, last = (_success(record, "eval_success", "eval_trees") for record in held_out)
         return f"{run.name}: from {first} to {last} success on held-out tasks in {steps}."
     if own is not None and run.kind == "train":
-        first, last = (_success(record, "success", "trees") for record in own)
-        return f"{run.name}: from {first} to {last} success in {steps}, each step on new tasks."
+        return f"{run.name}: {_training_success(run, own)}, each step on new tasks."
     if losses is not None:
         return f"{run.name}: loss from {losses[0]['loss']:.3g} to {losses[1]['loss']:.3g} in {steps}."
     if run.metrics:
@@ -117,6 +129,24 @@ def plain_headline(run: Run) -> str | None:
         return None
     number = len(run.tree_ids)
     return f"{run.name}: {number:,} {'tree' if number == 1 else 'trees'}."
+
+
+def _training_success(run: Run, ends: tuple[dict[str, Any], dict[str, Any]]) -> str:
+    """Success at both ends of a run: of its first and last step, or of more steps if it has enough."""
+    counted = [(as_number(record.get("success")), as_number(record.get("trees"))) for record in run.metrics]
+    known = [(success, trees) for success, trees in counted if success is not None and trees]
+    steps = len(run.metrics)
+    if len(known) < max(2 * ENDS, steps):
+        first, last = (_success(record, "success", "trees") for record in ends)
+        return f"from {first} to {last} success in {steps:,} steps"
+    first, last = (_success(_together(part), "success", "trees") for part in (known[:ENDS], known[-ENDS:]))
+    return f"from {first} success in the first {ENDS} steps to {last} in the last {ENDS} of {steps:,}"
+
+
+def _together(steps: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """The success of several steps and the number of their trees."""
+    trees = sum(number for _, number in steps)
+    return {"success": sum(success * number for success, number in steps) / trees, "trees": trees}
 
 
 def _first_and_last(run: Run, key: str) -> tuple[dict[str, Any], dict[str, Any]] | None:

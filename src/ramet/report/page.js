@@ -13,3 +13,9 @@ addEventListener("click", (event) => {
   });
 });
 if (location.hash) reveal();
+function hint(box) {
+  const mark = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 8);
+  box.addEventListener("scroll", mark, { passive: true });
+  new ResizeObserver(mark).observe(box);
+}
+for (const box of document.querySelectorAll(".scroll")) hint(box);

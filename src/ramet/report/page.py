@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from typing import Any
 from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.journal import FILE
 from ramet.evaluate.tables import Section
-from ramet.report.compose import PagePart, compose_parts
+from ramet.report.compose import PagePart, Story, compose_parts, compose_stories
 from ramet.report.figures import Picture
 from ramet.report.grouping import group_runs
 from ramet.report.headline import headline, plain_headline
 from ramet.report.markup import Content, Markup, anchor, join, tag
+from ramet.report.page_tables import figures
 from ramet.report.provenance import provenance
 from ramet.report.read import Run, read_runs
 from ramet.report.style import css_variables, drawing, to_png
+from ramet.report.viewer import Export, export_trees
 from ramet.store.atomic import write_text
 
 HERE = Path(__file__).parent
@@ -43,14 +45,18 @@ class Report:
     headline: tuple[str, ...]
     pictures: tuple[Picture, ...]
     html: str
+    trees: Mapping[str, str]  # pages of the viewer by file name
 
 
-def write_report(runs: Sequence[Path], into: Path, *, names: Sequence[str | None] | None = None) -> Path:
+def write_report(
+    runs: Sequence[Path], into: Path, *, names: Sequence[str | None] | None = None, export: Export | None = None
+) -> Path:
     """Read runs, write the page and its files, return the path of the page. The same runs give the same bytes.
 
-    `names` label the runs; None stands for the name of the directory.
+    `names` label the runs; None stands for the name of the directory. With `export`, `ramet.view.export.export`, the
+    trees that are drawn can be read node by node: the page links to files beside it.
     """
-    return save_report(make_report(runs, names=names), into)
+    return save_report(make_report(runs, names=names, export=export), into)
 
 
 def update_report(run: Path) -> Path:
@@ -61,12 +67,15 @@ def update_report(run: Path) -> Path:
     return write_report([run], page.parent)
 
 
-def make_report(runs: Sequence[Path], *, names: Sequence[str | None] | None = None) -> Report:
+def make_report(
+    runs: Sequence[Path], *, names: Sequence[str | None] | None = None, export: Export | None = None
+) -> Report:
     """Read runs and compose the page."""
     loaded = read_runs(runs, names=names)
     sections = group_runs(loaded)
     with drawing():
-        parts = compose_parts(loaded, sections)
+        stories = compose_stories(loaded)
+        parts = compose_parts(loaded, sections, stories, linked=export is not None)
     if not parts:
         reasons = "; ".join(f"{run.path}: {', '.join(run.notes) or 'no tree is finished yet'}" for run in loaded)
         raise ConfigError(f"nothing to show yet: {reasons}")
@@ -75,12 +84,14 @@ def make_report(runs: Sequence[Path], *, names: Sequence[str | None] | None = No
     top = [line for group in lines for line in group[:room]]
     top += [line for run in loaded if (line := plain_headline(run)) is not None]
     rest = [line for group in lines for line in group[room:]]
+    first = stories[:1]
     return Report(
         runs=tuple(loaded),
         sections=tuple(sections),
-        headline=tuple(top),
-        pictures=tuple(picture for part in parts for picture in part.pictures),
-        html=_html(loaded, top, rest, parts),
+        headline=(*(story.sentence for story in first), *top),
+        pictures=(*(story.picture for story in first), *(picture for part in parts for picture in part.pictures)),
+        html=_html(loaded, first, top, rest, parts),
+        trees={} if export is None else export_trees([tree for part in parts for tree in part.trees], export),
     )
 
 
@@ -92,6 +103,8 @@ def save_report(report: Report, into: Path) -> Path:
         with drawing():
             for picture in report.pictures:
                 (into / f"{picture.name}.png").write_bytes(to_png(picture.figure))
+        for name, text in report.trees.items():
+            write_text(into / name, text)
         _write_records(report, into)
         write_text(page, report.html)
     except OSError as error:
@@ -115,7 +128,9 @@ def _write_records(report: Report, into: Path) -> None:
     (into / "records.csv").write_text(sink.getvalue(), encoding="utf-8")
 
 
-def _html(runs: Sequence[Run], top: Sequence[str], rest: Sequence[str], parts: Sequence[PagePart]) -> str:
+def _html(
+    runs: Sequence[Run], first: Sequence[Story], top: Sequence[str], rest: Sequence[str], parts: Sequence[PagePart]
+) -> str:
     names = ", ".join(run.name for run in runs)
     ids = [anchor("section", str(number)) for number in range(len(parts))]
     head = [
@@ -131,7 +146,8 @@ def _html(runs: Sequence[Run], top: Sequence[str], rest: Sequence[str], parts: S
     incomplete = sum(bool(run.notes) for run in runs)
     body = [
         tag("h1", f"ramet report: {names}"),
-        tag("ul", [tag("li", line) for line in top], class_="lead"),
+        [[tag("p", story.sentence, class_="story"), figures([story.picture])] for story in first],
+        tag("ul", [tag("li", line) for line in top], class_="lead after" if first else "lead"),
         _folded(rest) if rest else None,
         tag("p", _link_to_notes(incomplete), class_="small") if incomplete else None,
         tag("nav", links, tag("a", "Provenance", href="#provenance")),

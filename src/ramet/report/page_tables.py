@@ -70,7 +70,11 @@ def figures(pictures: Sequence[Picture]) -> Markup:
 
 def figure(picture: Picture) -> Markup:
     caption = tag("figcaption", tag("strong", f"{picture.title}. "), picture.caption)
-    shown = tag("div", Markup(picture.svg), class_="scroll" if picture.wide else None)
+    if picture.narrow:
+        svgs = ((picture.svg, "on-wide"), (picture.narrow, "on-narrow"))
+        shown: Content = [tag("div", Markup(svg), class_=where) for svg, where in svgs]
+    else:
+        shown = tag("div", Markup(picture.svg), class_="scroll" if picture.wide else None)
     return tag("figure", shown, caption, class_="wide" if picture.wide else None, id=anchor("figure", picture.name))
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 MAX_POINTS = 10  # sizes on one axis; more are merged
 CROWDED = 16  # points that fit into a plot of the usual width
+FEW = 10  # items: points of fewer are drawn pale
+LOG_FROM = 8  # largest over smallest size from which on the axis is logarithmic
+PALE: Mapping[str, Any] = {"alpha": 0.4}
 DODGE = 0.13  # distance between neighbouring series, in bucket widths
 
 
@@ -79,13 +82,15 @@ def _accuracy(section: Section, *, critical: bool, name: str) -> Picture:
     axes.set_xlabel("tokens on the critical path, mean per item" if critical else "tokens generated, mean per item")
     percent_axis(axes, "accuracy", most=max(cell.accuracy.high for cell in section.cells))
     series_legend(figure, axes, section, section.methods)
+    counts = [cell.items for cell in section.cells]
     what = "tokens on the critical path" if critical else "all generated tokens, including clones and votes"
     return make_picture(
         figure,
         name=name,
         title="Accuracy against the critical path" if critical else "Accuracy against tokens",
-        caption=f"Up and to the left is better. A point is one budget; the x axis counts {what}; bars are 95% "
-        "intervals. Ringed points on the grey steps are the front: no cheaper point is as accurate.",
+        caption=f"Up and to the left is better. A point is one budget, {number_label(counts)}; the x axis counts "
+        f"{what}; bars are 95% intervals. Ringed points on the grey steps are the front: no cheaper point is as "
+        "accurate.",
     )
 
 
@@ -136,6 +141,8 @@ def _buckets(section: Section, *, name: str, title: str | None = None) -> Pictur
     _shade(axes, section)
     names = [one_line(bucket.name, 24) for bucket in section.buckets]
     long = sum(map(len, names)) > (90 if wide else 40)
+    numbers = [_items(section, bucket.name) for bucket in section.buckets]
+    names = [f"{own}, {number}" if long else f"{own}\n{number}" for own, number in zip(names, numbers, strict=True)]
     axes.set_xticks(range(len(names)), names, rotation=25 if long else 0, ha="right" if long else "center")
     if title is None and word == SIZE:
         axes.set_xlabel(word)
@@ -155,6 +162,27 @@ def _buckets(section: Section, *, name: str, title: str | None = None) -> Pictur
     )
 
 
+def _items(section: Section, bucket: str) -> str:
+    """How many items are behind the points of a bucket."""
+    counts = {
+        number
+        for series in series_looks(section)
+        if (number := sum(record.bucket == bucket for record in _series_cells(section, series)[-1].records))
+    }
+    return number_label(counts)
+
+
+def number_label(counts: Iterable[int]) -> str:
+    """The number of items behind points at the same place.
+
+    Example:
+        number_label([40, 40])  # "n=40"
+        number_label([12, 40])  # "n=12-40"
+    """
+    low, high = min(counts, default=0), max(counts, default=0)
+    return f"n={low:,}" if low == high else f"n={low:,}-{high:,}"
+
+
 def _largest(section: Section) -> str:
     largest = {_series_cells(section, series)[-1].budget for series in series_looks(section)}
     if largest == {None}:
@@ -167,8 +195,9 @@ def _largest(section: Section) -> str:
 def _dot(axes: Axes, across: float, records: Sequence[Record], look: Look, *, label: str) -> None:
     accuracy = accuracy_rate(records)
     value, bars = accuracy.value, [[accuracy.value - accuracy.low], [accuracy.high - accuracy.value]]
-    axes.errorbar([across], [value], yerr=bars, fmt="none", ecolor=look.light, elinewidth=1.1, capsize=2)
-    axes.plot([across], [value], label=label, zorder=3, **look.line(linestyle="none"))
+    pale = PALE if len(records) < FEW else {}
+    axes.errorbar([across], [value], yerr=bars, fmt="none", ecolor=look.light, elinewidth=1.1, capsize=2, **pale)
+    axes.plot([across], [value], label=label, zorder=3, **look.line(linestyle="none", **pale))
 
 
 def _shade(axes: Axes, section: Section) -> None:
@@ -214,18 +243,20 @@ def _by_size(section: Section, trait: Trait, *, name: str) -> Picture | None:
     """A trait by size, for methods that can delegate, at the largest budget of each."""
     figure, axes = canvas(height=2.9)
     drawn: list[str] = []
+    numbers: dict[float, list[int]] = {}
     for series, look in series_looks(section).items():
         if series[1].startswith(("single", "vote@", "best@", "split@", "chain")):
             continue
         points = mean_by_size(_series_cells(section, series)[-1].records, trait.of)
         if points:
-            label = section.label(*series)
-            axes.plot([size for size, _ in points], [value for _, value in points], label=label, **look.line())
+            _size_line(axes, points, look, label=section.label(*series))
             drawn.append(series[1])
+            for size, _, number in points:
+                numbers.setdefault(size, []).append(number)
     if not drawn:
         return None
     axes.set_xlabel("problem size")
-    whole_numbers(axes)
+    _size_axis(axes, numbers)
     if trait.share:
         percent_axis(axes, trait.axis)
     else:
@@ -242,6 +273,29 @@ def _by_size(section: Section, trait: Trait, *, name: str) -> Picture | None:
     return make_picture(figure, name=name, title=trait.title, caption=f"{trait.caption}; {_largest(section)}.")
 
 
+def _size_line(axes: Axes, points: Sequence[Point], look: Look, *, label: str) -> None:
+    """A line through all points; those of few items are pale."""
+    across = [size for size, _, _ in points]
+    axes.plot(across, [value for _, value, _ in points], label=label, **look.line(marker=""))
+    for size, value, number in points:
+        axes.plot([size], [value], **look.line(linestyle="none", **(PALE if number < FEW else {})))
+    axes.lines[-1].set_label(label)
+
+
+def _size_axis(axes: Axes, numbers: Mapping[float, Sequence[int]]) -> None:
+    """A tick for each size, with its number of items; logarithmic if sizes differ much."""
+    from matplotlib.ticker import NullLocator
+
+    sizes = sorted(numbers)
+    if sizes[0] > 0 and sizes[-1] / sizes[0] >= LOG_FROM:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    if len(sizes) > MAX_POINTS:
+        return whole_numbers(axes)
+    axes.set_xticks(sizes, [f"{size:.3g}\n{number_label(numbers[size])}" for size in sizes])
+    return axes.tick_params(axis="x", labelsize=8)
+
+
 def _beyond_from(section: Section) -> float | None:
     """Halfway between the largest size within training and the smallest beyond it; None if they overlap."""
     sized = [(r.size, r.beyond) for cell in section.cells for r in cell.records if r.size is not None]
@@ -252,8 +306,11 @@ def _beyond_from(section: Section) -> float | None:
     return (max(within) + min(past)) / 2
 
 
-def mean_by_size(records: Sequence[Record], of: Callable[[Record], float]) -> list[tuple[float, float]]:
-    """The mean of a trait by size; neighbouring sizes are merged if there are many.
+Point = tuple[float, float, int]  # size, mean, number of items
+
+
+def mean_by_size(records: Sequence[Record], of: Callable[[Record], float]) -> list[Point]:
+    """The mean of a trait by size, and the number of items; neighbouring sizes are merged if there are many.
 
     Example:
         mean_by_size([], lambda record: 1.0)  # []
@@ -264,10 +321,11 @@ def mean_by_size(records: Sequence[Record], of: Callable[[Record], float]) -> li
             by_size.setdefault(record.size, []).append(of(record))
     sizes = sorted(by_size)
     width = math.ceil(len(sizes) / MAX_POINTS) or 1
-    points: list[tuple[float, float]] = []
+    points: list[Point] = []
     for start in range(0, len(sizes), width):
         near = [(size, value) for size in sizes[start : start + width] for value in by_size[size]]
-        points.append((math.fsum(size for size, _ in near) / len(near), math.fsum(v for _, v in near) / len(near)))
+        size, value = (math.fsum(pair[place] for pair in near) / len(near) for place in (0, 1))
+        points.append((size, value, len(near)))
     return points
 
 

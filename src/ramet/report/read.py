@@ -115,6 +115,20 @@ def read_trees(run: Run, ids: Iterable[str]) -> dict[str, Tree]:
     return trees
 
 
+def read_references(run: Run) -> dict[str, str]:
+    """The right answer of each task whose reference is a text or a number, or has one under `answer`."""
+    found: dict[str, str] = {}
+    for file in run.files:
+        table = read_table(file, columns=["task_id", "task"], filters=[("task_id", "!=", "")])
+        for row in cast(list[dict[str, Any]], table.to_pylist()):
+            if row["task_id"] not in found and row["task"] is not None:
+                reference: object = cast(dict[str, Any], json.loads(row["task"])).get("reference")
+                answer = cast(dict[str, object], reference).get("answer") if isinstance(reference, dict) else reference
+                if isinstance(answer, str | int | float):
+                    found[row["task_id"]] = str(answer)
+    return found
+
+
 def newest_trees(run: Run, most: int) -> list[str]:
     """Ids of the trees that were written last, in order."""
     ids: list[str] = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ramet.draw import one_line, walk
+from ramet.draw import cut_apart, walk
 from ramet.evaluate.costs import critical_path
 from ramet.report.figures import Picture, make_picture
 from ramet.report.style import WIDTH, canvas, light
@@ -74,9 +74,7 @@ def timeline(tree: Tree, *, name: str) -> Picture:
     for place, (node, _) in enumerate(lines):
         if node.index in by_node:
             _draw_bar(axes, place, by_node[node.index])
-    labels = [
-        before.replace(" ", NO_BREAK) + one_line(node.goal, max(12, LABEL - len(before))) for node, before in lines
-    ]
+    labels = _labels(lines)
     axes.set_yticks(range(len(lines)), labels, ha="left")
     _align(axes, labels)
     axes.set_ylim(len(lines) - 0.4, -0.6)
@@ -95,6 +93,14 @@ def timeline(tree: Tree, *, name: str) -> Picture:
         f"parallel to it.{omitted}",
         wide=True,
     )
+
+
+def _labels(lines: Sequence[tuple[Node, str]]) -> list[str]:
+    """Number, branch lines and goal of each node, as `ramet show` has them. Goals that begin alike are cut apart."""
+    digits = len(str(max((node.index for node, _ in lines), default=0)))
+    goals = cut_apart([node.goal for node, _ in lines], [max(12, LABEL - len(before)) for _, before in lines])
+    starts = [f"{node.index:>{digits}}  {before}".replace(" ", NO_BREAK) for node, before in lines]
+    return [start + goal for start, goal in zip(starts, goals, strict=True)]
 
 
 def _draw_bar(axes: Axes, place: int, bar: Bar) -> None:
