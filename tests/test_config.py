@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 import tomllib
 from dataclasses import fields, is_dataclass
@@ -13,23 +14,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ramet
-from ramet.config import EngineConfig, JudgeConfig, RunConfig, load, taskset_options, to_toml
+from ramet.config import TASKSET_OPTIONS, load, merge_settings, taskset_options, to_toml
+from ramet.engine.settings import EngineConfig, JudgeConfig
+from ramet.errors import ConfigError
 from ramet.evaluate.settings import EvaluateConfig
+from ramet.inputs.settings import RunConfig
+from ramet.tasks.registry import TASKSETS, taskset_class
 from ramet.train.settings import TrainConfig, WarmConfig
 
 # A new setting is added here by hand.
 SETTINGS = {
     RunConfig: [
-        *["question", "taskset", "dialect", "temperature", "seed", "show_budget"],
-        *["allow_same_goal", "allow_impossible", "instructions", "delegate_instructions", "engine", "judge", "budget"],
+        *["question", "context", "context_bytes", "functions", "mcp", "mcp_env", "call_s", "concurrency"],
+        *["taskset", "world", "dialect", "temperature", "seed", "show_budget"],
+        *["allow_same_goal", "allow_impossible", "instructions", "delegate_instructions", "engine", "clone"],
+        *["judge", "budget"],
     ],
     JudgeConfig: [
         *["model", "base_url", "criteria", "max_tokens", "tries", "goal_bytes", "text_bytes", "work_bytes"],
         *["answer_bytes", "tree_calls", "tree_tokens", "calls", "tokens", "cache"],
     ],
     EngineConfig: [
-        *["kind", "base_url", "model", "tokenizer", "top_p", "top_k", "concurrency", "tries", "stall_s"],
-        *["device", "dtype", "max_batch", "cache_tokens", "window"],
+        *["kind", "provider", "base_url", "model", "tokenizer", "top_p", "top_k", "concurrency", "tries", "stall_s"],
+        *["session_id"],
+        *["device", "dtype", "max_batch", "cache_tokens", "window", "options"],
     ],
     ramet.Budget: [
         *["tokens", "nodes", "depth", "seconds", "children", "turns", "repeats"],
@@ -46,7 +54,7 @@ SETTINGS = {
             "reserve",
             "parent_share",
         ],
-        *["shares", "money", "prices"],
+        *["shares", "money", "prices", "clone_prices"],
     ],
     ramet.Prices: ["prompt", "cached", "generated"],
 }
@@ -313,7 +321,9 @@ def test_a_setting_of_the_local_engine_is_refused_for_a_server(setting: str) -> 
     assert load(RunConfig, words=[f"engine.{setting}", "engine.kind=local"]).engine.kind == "local"
 
 
-@pytest.mark.parametrize("setting", ["base_url=http://host/v1", "concurrency=1", "tries=1", "stall_s=1"])
+@pytest.mark.parametrize(
+    "setting", ["base_url=http://host/v1", "concurrency=1", "tries=1", "stall_s=1", "session_id=tree"]
+)
 def test_a_setting_of_a_server_is_refused_for_a_local_model(setting: str) -> None:
     name = setting.partition("=")[0]
     said = complaint(words=[f"engine.{setting}", "engine.kind=local"])
@@ -485,3 +495,34 @@ def test_only_a_plain_file_beside_it_can_be_extended(tmp_path: Path, name: str) 
     write(folder, more=f"extends = {name}\n")
     with pytest.raises(ramet.ConfigError, match="extends is the name of a file beside it that extends no other; got"):
         load(RunConfig, file=folder / "more.toml")
+
+
+def test_the_options_of_tasksets_that_errors_know_are_all_there_are() -> None:
+    found = {option for name in TASKSETS for option in inspect.signature(taskset_class(name)).parameters}
+    assert found == TASKSET_OPTIONS
+
+
+@pytest.mark.parametrize("word", ["file=x", "task.file=x", "options.file=x"])
+def test_one_option_has_one_spelling_and_the_error_names_it(word: str) -> None:
+    for kind, before in ((RunConfig, []), (TrainConfig, ["task=jsonl:all"])):
+        with pytest.raises(ConfigError, match=r"did you mean taskset\.file"):
+            load(kind, words=[*before, word])
+
+
+@pytest.mark.parametrize(
+    ("words", "credit", "taskset"),
+    [
+        ([], {"clone_cost": 0.03}, {"operators": 4}),
+        (["rule=rao", "task=arithmetic:eval"], {"clone_cost": 0.03}, {"operators": 4}),  # the same, another split
+        (["rule=my_rule.py:Mine"], {}, {"operators": 4}),
+        (["task=codes:train"], {"clone_cost": 0.03}, {}),
+        (["task=my_tasks.py:Mine:long", "taskset.most=3"], {"clone_cost": 0.03}, {"most": 3}),
+    ],
+)
+def test_options_of_a_recipe_go_with_the_taskset_and_the_rule_they_are_for(
+    tmp_path: Path, words: list[str], credit: dict[str, Any], taskset: dict[str, Any]
+) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text("task = 'arithmetic:train'\nrule = 'rao'\n[credit]\nclone_cost = 0.03\n[taskset]\noperators = 4\n")
+    settings = merge_settings(file=file, words=words)
+    assert (settings.get("credit", {}), settings.get("taskset", {})) == (credit, taskset)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ramet
-from ramet.draw import GOAL_WIDTH, one_line, walk
+from ramet.draw import GOAL_WIDTH, cut_apart, one_line, walk
 from ramet.types import Meter, Refusal, State, Turn
 
 
@@ -47,12 +47,12 @@ def small() -> ramet.Tree:
 
 def test_a_tree_is_drawn_as_one_line_per_node_and_a_line_of_totals() -> None:
     assert str(small()).splitlines() == [
-        "Compare Rome and Oslo    1,234 tok   10.0 s  answered, 2 refused",
-        "├─ Rome                    200 tok    2.5 s  budget: partial answer",
-        "│  ├─ Rome by night          5 tok    2.0 s  error: no answer",
-        "│  └─ Rome by day            0 tok    2.0 s  deadline: no answer",
-        "└─ Oslo                     10 tok    2.0 s  window: partial answer",
-        "   └─ Oslo in winter        37 tok   12.3 s  sampling",
+        "0  Compare Rome and Oslo    1,234 tok   10.0 s  answered, 2 refused",
+        "1  ├─ Rome                    200 tok    2.5 s  budget: partial answer",
+        "3  │  ├─ Rome by night          5 tok    2.0 s  error: no answer",
+        "4  │  └─ Rome by day            0 tok    2.0 s  deadline: no answer",
+        "2  └─ Oslo                     10 tok    2.0 s  window: partial answer",
+        "5     └─ Oslo in winter        37 tok   12.3 s  sampling",
         "1,456 of 4,000 tokens · 700 on the critical path · 6 of 16 nodes · 12.3 of 60 s",
     ]
 
@@ -74,10 +74,32 @@ def test_a_tree_without_nodes_has_only_totals() -> None:
 def test_long_goals_are_shortened_to_a_column() -> None:
     drawn = str(tree(node(0, None, "word " * 30, 1), node(1, 0, "x" * GOAL_WIDTH, 1), node(2, 0, "y" * 99, 1)))
     first, second, third, _ = drawn.splitlines()
-    assert first.startswith("word word word word word word word word word …    ")
-    assert second.startswith(f"├─ {'x' * GOAL_WIDTH}  ")
-    assert third.startswith(f"└─ {'y' * (GOAL_WIDTH - 1)}…  ")
+    assert first.startswith("0  word word word word word word word word word …    ")
+    assert second.startswith(f"1  ├─ {'x' * GOAL_WIDTH}  ")
+    assert third.startswith(f"2  └─ {'y' * (GOAL_WIDTH - 1)}…  ")
     assert len({line.index(" tok") for line in (first, second, third)}) == 1
+
+
+def test_goals_that_begin_alike_are_cut_where_they_differ() -> None:
+    places = ["Oslo in May", "Oslo in June", "Rome"]
+    goals = ["Count", *(f"Count the ships in the harbour of {place}" for place in places)]
+    assert cut_apart(goals, [20] * 4) == ["Count", "Count …Oslo in May", "Count …Oslo in June", "Count …of Rome"]
+    assert cut_apart([f"{'a' * 50}{end}" for end in "xy"], [20, 20]) == ["aaaaaa…aaaaaax", "aaaaaa…aaaaaay"]
+    assert cut_apart(["same " * 20] * 2, [20, 20]) == ["same same same same…"] * 2
+    drawn = str(tree(node(0, None, "Why?", 1), *(node(i, 0, f"{'so ' * 30}{i}", 1) for i in range(1, 9))))
+    assert len({line.partition(" tok")[0] for line in drawn.splitlines()}) == 10
+
+
+@given(st.lists(st.text("ab ", max_size=60), max_size=6), st.integers(12, 30))
+def test_texts_that_are_cut_apart_fit_and_differ_if_their_words_do(texts: list[str], width: int) -> None:
+    shown = cut_apart(texts, [width] * len(texts))
+    lines = [" ".join(text.split()) for text in texts]
+    assert all(len(line) <= width for line in shown)
+    assert all(
+        line == whole for line, whole in zip(shown, lines, strict=True) if len(whole) <= width and "…" not in line
+    )
+    if len(lines) == 2 and lines[0] != lines[1]:
+        assert shown[0] != shown[1]
 
 
 @given(st.text(), st.integers(1, 80))

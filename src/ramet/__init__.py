@@ -4,7 +4,7 @@
     tree = await ramet.run("...", engine=engine, budget=ramet.Budget(tokens=4000, nodes=16, depth=3, seconds=60))
 
 This module has everything for running trees and for writing a taskset, a world, a credit rule or an engine of your
-own. Training and evaluation have packages of their own: `ramet.train.train(config)`, `ramet.evaluate.evaluate(...)`.
+own. `ramet.train(...)` and `await ramet.evaluate(...)` train and evaluate; both are packages that can be called.
 
 Names are loaded on first use, so that `import ramet` is cheap.
 """
@@ -15,8 +15,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ramet import evaluate as evaluate
-    from ramet import train as train
     from ramet.agent.dialects.python import PythonDialect
     from ramet.agent.dialects.terse import TerseDialect
     from ramet.agent.dialects.tools import ToolsDialect
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from ramet.agent.options import TreeOptions
     from ramet.agent.recording import Replayable
     from ramet.agent.sandbox import Sandbox
+    from ramet.agent.sync import run_sync
     from ramet.agent.tree import TreeRun, run
     from ramet.budget import Budget, Prices
     from ramet.credit import load_rule
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from ramet.engine.local import LocalEngine as LocalEngine
     from ramet.engine.scripted import Reply, ScriptedEngine
     from ramet.errors import ConfigError, EngineError, ForkError, RametError, StoreError, TrainError
+    from ramet.evaluate.session import evaluate as evaluate
+    from ramet.inputs.mcp import McpServer, mcp
     from ramet.interfaces import (
         Ask,
         ComparesGoals,
@@ -59,10 +60,12 @@ if TYPE_CHECKING:
     from ramet.tasks.dice import Dice, in_eval
     from ramet.tasks.judge import Judge
     from ramet.tasks.oracle import Direct
+    from ramet.tasks.peers.inspect_solver import inspect_solver as inspect_solver
     from ramet.tasks.play import demonstrate, grade, play
     from ramet.tasks.registry import load_taskset
     from ramet.tasks.validate import validate
     from ramet.tokens.render import TextRenderer, TokenRenderer
+    from ramet.train.api import train as train
     from ramet.train.backend import Backend
     from ramet.types import Completion, Message, Meter, Node, Prompt, Stop, Task, Tree, Usage, Verdict
 
@@ -77,6 +80,7 @@ _HOMES = {
     "agent.options": ["TreeOptions"],
     "agent.recording": ["Replayable"],
     "agent.sandbox": ["Sandbox"],
+    "agent.sync": ["run_sync"],
     "agent.tree": ["TreeRun", "run"],
     "budget": ["Budget", "Prices"],
     "credit": ["load_rule"],
@@ -85,6 +89,7 @@ _HOMES = {
     "engine.local": ["LocalEngine"],  # not in __all__: `from ramet import *` must not need torch
     "engine.scripted": ["Reply", "ScriptedEngine"],
     "errors": ["ConfigError", "EngineError", "ForkError", "RametError", "StoreError", "TrainError"],
+    "inputs.mcp": ["McpServer", "mcp"],
     "interfaces": [
         "Ask",
         "ComparesGoals",
@@ -111,6 +116,7 @@ _HOMES = {
     "tasks.dice": ["Dice", "in_eval"],
     "tasks.judge": ["Judge"],
     "tasks.oracle": ["Direct"],
+    "tasks.peers.inspect_solver": ["inspect_solver"],  # not in __all__: it needs inspect_ai
     "tasks.play": ["demonstrate", "grade", "play"],
     "tasks.registry": ["load_taskset"],
     "tasks.validate": ["validate"],
@@ -145,6 +151,7 @@ __all__ = [
     "HttpEngine",
     "Judge",
     "KnowsImpossible",
+    "McpServer",
     "Message",
     "Meter",
     "Move",
@@ -191,9 +198,11 @@ __all__ = [
     "load_rule",
     "load_taskset",
     "make_credits",
+    "mcp",
     "play",
     "read_trees",
     "run",
+    "run_sync",
     "validate",
 ]
 

@@ -114,6 +114,7 @@ class Budget:
     )
     money: float | None = None  # dollars for the whole tree
     prices: Prices = field(default_factory=Prices)
+    clone_prices: Prices | None = None  # of a model that only clones have; None: as prices
 
     def __post_init__(self) -> None:
         self._check_counts()
@@ -121,8 +122,10 @@ class Budget:
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and 0 < value < float("inf")):
                 raise ConfigError(f"budget.{name} is a number above 0, or left out; got {value!r}")
-        if not isinstance(self.prices, Prices):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"budget.prices is a table of prices; got {self.prices!r}")
+        for name in ("prices", "clone_prices"):
+            prices = getattr(self, name)
+            if not isinstance(prices, Prices) and not (prices is None and name == "clone_prices"):
+                raise ConfigError(f"budget.{name} is a table of prices; got {prices!r}")
         share = self.parent_share
         if not _is_number(share) or not 0 <= share <= MAX_PARENT_SHARE:
             raise ConfigError(f"budget.parent_share is a number of shares from 0 to {MAX_PARENT_SHARE}; got {share!r}")
@@ -136,7 +139,7 @@ class Budget:
         least = {"depth": 0, "result_bytes": 32, "output_bytes": 32, "max_result_chars": 32}
         for limit in fields(self):
             value = getattr(self, limit.name)
-            if limit.name in ("seconds", "money", "prices", "parent_share", "shares"):
+            if limit.name in ("seconds", "money", "prices", "clone_prices", "parent_share", "shares"):
                 continue
             if value is None and limit.default is None:
                 continue
@@ -158,6 +161,10 @@ class Budget:
         """The most tokens that a node may generate itself: the cap of its role, else `node_tokens`; None: no cap."""
         cap = self.root_tokens if root else self.clone_tokens
         return self.node_tokens if cap is None else cap
+
+    def prices_of(self, *, root: bool) -> Prices:
+        """The prices of a node's model."""
+        return self.prices if root or self.clone_prices is None else self.clone_prices
 
     def ledger(self) -> Ledger:
         """The root's ledger. The root is already paid for."""

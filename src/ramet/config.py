@@ -11,16 +11,19 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import date, time
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
-from ramet.budget import Budget
+from ramet import plugins
 from ramet.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
-POLICY = "policy"  # as judge.model: the model that is run or trained, at its current weights
+TEMPERATURE = 0.7  # of trees that are run, on the command line and from Python
+AUTO = "auto"  # as dialect: chosen by what the server can do
+TINKER_PATH = "tinker://"  # how the path of a checkpoint on a server of the Tinker API begins
+OPTIONS_OF = {"task": "taskset", "rule": "credit"}  # tables that belong to what another setting names
 EXTENDS = "extends"  # in a file: the name of another one beside it, whose settings it overrides
 
 # Earlier names of settings, and what they are called now. Only errors use them: an earlier name is not accepted.
@@ -46,102 +49,15 @@ RENAMED = {
     "update.tokens": "update.micro_batch_tokens",
     "update.warmup": "update.warmup_steps",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """Which model answers: one behind a server (http), or one in this process (local)."""
-
-    kind: Literal["http", "local"] = "http"  # `load` sets local for a model on this machine, unless a server is given
-    base_url: str = "http://127.0.0.1:8000/v1"
-    model: str = ""  # its name on the server; local: a Hugging Face folder, or smollm2
-    tokenizer: str | None = None  # a folder with tokenizer.json, a .gguf file, or smollm2: exact token ids
-    top_p: float = 1.0
-    top_k: int = 0  # 0: no limit
-    concurrency: int = 64
-    tries: int = 5
-    stall_s: float = 120.0
-    device: str | None = None  # cpu, cuda, cuda:1, mps; None: a GPU if there is one
-    dtype: Literal["bfloat16", "float16", "float32"] | None = None  # None: bfloat16 on a GPU, else float32
-    max_batch: int | None = None  # requests per batch
-    cache_tokens: int | None = None  # size of the key-value cache
-    window: int | None = None  # longest sequence in tokens; None: the model's own limit
-
-    def __post_init__(self) -> None:
-        for name in ("concurrency", "tries", "stall_s", "max_batch", "cache_tokens", "window"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ConfigError(f"engine.{name} is a number above 0; got {value!r}")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"engine.top_p is above 0 and at most 1; got {self.top_p!r}")
-        if self.top_k < 0:
-            raise ConfigError(f"engine.top_k is a whole number from 0 up; got {self.top_k!r}")
-        self._refuse_other_kind()
-
-    def _refuse_other_kind(self) -> None:
-        """Refuse settings of the other kind of engine, which would have no effect."""
-        only = {
-            "http": ("base_url", "concurrency", "tries", "stall_s"),
-            "local": ("device", "dtype", "max_batch", "cache_tokens", "window"),
-        }
-        for kind, names in only.items():
-            for setting in fields(self):
-                if kind != self.kind and setting.name in names and getattr(self, setting.name) != setting.default:
-                    raise ConfigError(f"engine.{setting.name} is for engine.kind={kind}, and this is {self.kind}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeConfig:
-    """The model that grades nodes where the taskset cannot, and what it may see and cost."""
-
-    model: str = ""  # a name on a server, a folder, smollm2, or policy: the model itself; empty: no judge
-    base_url: str = ""  # its server; empty: the engine's own server or process
-    criteria: str = ""  # added to the judge's instructions
-    max_tokens: int = 512  # generated per reply
-    tries: int = 2  # replies asked for until one can be parsed
-    goal_bytes: int = 2000  # most bytes shown of the goal, and of the right answer
-    text_bytes: int = 8000  # of all texts that the node was handed
-    work_bytes: int = 8000  # of its turns and their results
-    answer_bytes: int = 2000  # of its answer, and of its error
-    tree_calls: int | None = None  # most calls for one tree, all tries included; None: no limit
-    tree_tokens: int | None = None  # most tokens for one tree, prompts and replies together
-    calls: int | None = None  # most calls of the whole run
-    tokens: int | None = None  # most tokens of the whole run
-    cache: int = 100_000  # verdicts kept by content; 0: none
-
-    def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            least = 0 if setting.name == "cache" else 1
-            if isinstance(value, int) and (isinstance(value, bool) or value < least):
-                raise ConfigError(f"judge.{setting.name} is a whole number from {least} up; got {value!r}")
-        if self.base_url and not self.model:
-            raise ConfigError("judge.base_url needs judge.model: the name of the judge on that server")
-        if self.base_url and self.model == POLICY:
-            raise ConfigError("judge.model=policy is the model itself and has no server: leave out judge.base_url")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
-    """One tree on one question, or on one task of a taskset."""
-
-    question: str = ""  # or NAME:SPLIT/INDEX, like craft:hard/17
-    taskset: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the taskset
-    dialect: str = "tools"
-    temperature: float = 0.7
-    seed: int | None = None
-    show_budget: bool = False  # tell the model what it may still spend
-    allow_same_goal: bool = False  # a node may give its own goal, or an ancestor's, to a clone
-    allow_impossible: bool = True  # a node may give a clone a goal that the taskset knows to be impossible
-    instructions: str = ""  # added to the system prompt of every node
-    delegate_instructions: str = ""  # added to that of nodes that may delegate
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    judge: JudgeConfig = field(default_factory=JudgeConfig)
-    budget: Budget = field(default_factory=Budget)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ConfigError(f"temperature is a number from 0 up; got {self.temperature!r}")
+# Options of the built-in tasksets. Only errors use them: `file=x` is `taskset.file=x`. A test keeps the list complete.
+TASKSET_OPTIONS = frozenset(
+    [
+        *("ask_tokens", "brackets", "check", "check_seconds", "data", "dataset", "digits", "eval_share", "file"),
+        *("guesses", "hops", "kinds", "largest", "levels", "lines", "long_lines", "long_numbers", "metric", "mistakes"),
+        *("numbers", "operators", "page", "pages", "params", "per_clone", "places", "seed", "size", "style", "symbols"),
+        *("target", "targets", "topics", "unknown", "users", "value_digits", "working"),
+    ]
+)
 
 
 def load(
@@ -156,20 +72,60 @@ def load(
 
     An engine without a kind or a server is local if its model is on this machine.
     """
+    settings = merge_settings(file=file, words=words, flags=flags, base=base)
+    for table in ("engine", "clone"):
+        _choose_engine(settings.get(table))
+    return build(kind, settings)
+
+
+def merge_settings(
+    *,
+    file: Path | str | None = None,
+    words: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+    base: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What is set, as nested tables, in the order of `load`."""
     settings: dict[str, Any] = {}
     _merge(settings, base or {})
-    _merge(settings, {} if file is None else _read_extended(Path(file)))
-    _merge(settings, settings_of(words))
-    for key, value in (flags or {}).items():
-        _set(settings, key, value)
-    _choose_engine(settings.get("engine"))
-    return build(kind, settings)
+    if file is not None:  # paths of plug-ins are relative to the file, elsewhere to the working directory
+        _merge(settings, plugins.anchor_settings(_read_extended(Path(file)), Path(file).parent))
+    more = plugins.anchor_settings(settings_of(words), Path.cwd())
+    for key, value in plugins.anchor_settings(flags or {}, Path.cwd()).items():
+        _set(more, key, value)
+    _drop_options(settings, more)
+    _merge(settings, more)
+    return settings
+
+
+def _drop_options(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Drop the options of a taskset or rule that others replace: they say nothing about the new one."""
+    for choice, table in OPTIONS_OF.items():
+        old, new = settings.get(choice), more.get(choice)
+        if isinstance(old, str) and isinstance(new, str) and _without_split(old) != _without_split(new):
+            settings.pop(table, None)
+
+
+def _without_split(name: str) -> str:
+    """`codes:train` without `:train`, `my_tasks.py:Mine:long` without `:long`."""
+    file, is_file, rest = name.rpartition(".py:")
+    return f"{file}{is_file}{rest.partition(':')[0]}"
+
+
+def names_server(settings: Mapping[str, Any]) -> bool:
+    """Whether these settings say that the model is behind a server."""
+    found: object = settings.get("engine")
+    engine = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    return "base_url" in engine or bool(engine.get("provider")) or engine.get("kind") == "http"
 
 
 def _choose_engine(engine: Any) -> None:
     if isinstance(engine, dict):
         settings = cast(dict[str, Any], engine)
-        if "kind" not in settings and "base_url" not in settings and on_this_machine(settings.get("model")):
+        named = any(key in settings for key in ("kind", "base_url", "provider"))
+        if "kind" not in settings and str(settings.get("model")).startswith(TINKER_PATH):
+            settings["kind"] = "tinker"
+        elif not named and on_this_machine(settings.get("model")):
             settings["kind"] = "local"
 
 
@@ -226,6 +182,8 @@ def _values(kind: Any, settings: Mapping[str, Any], *, inside: str) -> dict[str,
 
 
 def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
+    optional = next((kind for kind in get_args(wanted) if is_dataclass(kind)), None)
+    wanted = optional if optional is not None and value is not None else wanted  # a table that may be left out
     if is_dataclass(wanted):
         if not isinstance(value, dict):
             raise ConfigError(f"{key} is a table of settings, not {value!r}")
@@ -255,6 +213,8 @@ def _unknown(key: str, value: Any, known: Sequence[str]) -> str:
         new = outer + RENAMED.get(name, "")
         if name in RENAMED and any(new == place or new.startswith(f"{place}.") for place in known):
             return f"unknown setting {_inner(key, value)!r}: did you mean {_inner(new, value)}?"
+    if key in TASKSET_OPTIONS and "taskset" in known:
+        return f"unknown setting {key!r}: did you mean taskset.{key}, an option of the taskset?"
     if key in known:
         return f"{key} is a string, not a table of settings; got {value!r}"
     return f"unknown setting {key!r}: {did_you_mean(key, known)}"
@@ -296,7 +256,8 @@ def _set(settings: dict[str, Any], key: str, value: Any) -> None:
     for table in tables:
         settings = settings.setdefault(table, {})
         if not isinstance(settings, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"{key}: {table} is a value, not a table")
+            hint = f": did you mean taskset.{last}?" if table == "task" else ""
+            raise ConfigError(f"{key}: {table} is a value, not a table{hint}")
     settings[last] = value
 
 

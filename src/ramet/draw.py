@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 from ramet.types import Node, State, Stop, Tree, printable
 
 GOAL_WIDTH = 46
+HEAD = 3  # a text that is cut in the middle keeps one part in three of its beginning
 
 
 def draw(tree: Tree) -> str:
     """The tree: one line per node, then a line of totals."""
     rows = walk(tree)
-    labels = [prefix + one_line(node.goal, GOAL_WIDTH) for node, prefix in rows]
+    labels = numbered(tree, width=GOAL_WIDTH)
     width = max(len(label) for label in labels) if labels else 0
     lines = [f"{label:<{width}}  {figures(tree, node)}" for label, (node, _) in zip(labels, rows, strict=True)]
     return "\n".join([*lines, totals(tree)])
+
+
+def numbered(tree: Tree, *, width: int) -> list[str]:
+    """For each node of `walk`: its number, as `--node` takes it, its branch lines, and its goal."""
+    rows = walk(tree)
+    digits = len(str(len(rows) - 1))
+    goals = cut_apart([node.goal for node, _ in rows], [width] * len(rows))
+    return [f"{node.index:>{digits}}  {prefix}{goal}" for (node, prefix), goal in zip(rows, goals, strict=True)]
 
 
 def walk(tree: Tree) -> list[tuple[Node, str]]:
@@ -75,3 +87,42 @@ def one_line(text: str, width: int) -> str:
     """The text without line breaks and control characters, shortened to `width`."""
     text = printable(" ".join(text.split()))
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def cut_apart(texts: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Each text on one line, shortened to its width. Texts that begin alike are cut where they differ.
+
+    Example:
+        cut_apart(["Count the ships in Oslo", "Count the ships in Rome"], [14, 14])  # ["Coun…in Oslo", "Coun…in Rome"]
+    """
+    lines = [one_line(text, len(text)) for text in texts]
+    shown = [one_line(line, width) for line, width in zip(lines, widths, strict=True)]
+    _part(lines, widths, shown, list(range(len(lines))))
+    return shown
+
+
+def _part(lines: Sequence[str], widths: Sequence[int], shown: list[str], places: Sequence[int]) -> None:
+    """Cut those of `places` that look alike, and are not, after the words that they have in common."""
+    alike: dict[str, list[int]] = {}
+    for place in places:
+        alike.setdefault(shown[place], []).append(place)
+    for same in alike.values():
+        whole = {lines[place] for place in same}
+        if len(whole) < 2:
+            continue
+        common = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*whole, strict=False)))
+        for place in same:
+            shown[place] = _cut_before(lines[place], common, widths[place])
+        if len({shown[place] for place in same}) > 1:  # some may still look alike: they have more in common
+            _part(lines, widths, shown, same)
+
+
+def _cut_before(line: str, differs: int, width: int) -> str:
+    """The beginning of the line, and as much as fits of it from the word on in which the character `differs` is."""
+    head = line[: max(1, width // HEAD)]
+    room = width - len(head) - 1
+    start = max(line.rfind(" ", 0, differs) + 1, differs - room // 2, len(head))
+    spare = room - (len(line) - start)
+    if spare > 0:  # show more of what comes before, from the beginning of a word
+        start = min(start, line.find(" ", max(len(head), start - spare - 1), start) + 1 or start)
+    return one_line(f"{head}…{line[start:]}", width)

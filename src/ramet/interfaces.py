@@ -206,6 +206,14 @@ class HasSizes(Protocol):
 
 
 @runtime_checkable
+class NamesSizes(Protocol):
+    """A taskset that says in one word what its sizes count, for tables and plots: `codes`, `operators`, `hops`."""
+
+    @property
+    def size_unit(self) -> str: ...
+
+
+@runtime_checkable
 class KnowsImpossible(Protocol):
     """A taskset that knows of some goals that no node can meet."""
 
@@ -295,6 +303,7 @@ class Result:
 
     label: str
     text: str
+    call: int | None = None  # index of its call in the turn, if it belongs to one
 
 
 @dataclass(slots=True, kw_only=True)

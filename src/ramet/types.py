@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from ramet.budget import PICO, Budget
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 # Control characters other than tab and newline, and characters that change the direction of text.
 NOT_PRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -54,12 +54,27 @@ class Task:
     reference: object = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call that a server returned as such, not as text.
+
+    Example:
+        ToolCall(id="call_0", name="delegate", arguments='{"goals": ["Name a bird"]}')
+    """
+
+    id: str
+    name: str
+    arguments: str  # as the model wrote them: JSON, if it made no mistake
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message."""
+    """One chat message. Only the dialect `native` has messages with calls, and their results with role `tool`."""
 
     role: Role
     content: str
+    calls: tuple[ToolCall, ...] = ()  # of the model
+    call_id: str = ""  # of a result: the call it belongs to
 
 
 Slip = Literal["", "name", "argument", "syntax"]  # what is wrong with the form of a call in a demonstration
@@ -69,8 +84,8 @@ Slip = Literal["", "name", "argument", "syntax"]  # what is wrong with the form 
 class Prompt:
     """One request of a node to its engine.
 
-    `ids` is None for servers that only take text. The last seven fields describe the node for scripts and logs;
-    a model never sees them.
+    `ids` is None for servers that only take text. The seven fields from `node_id` on describe the node for scripts
+    and logs; a model never sees them.
     """
 
     messages: Sequence[Message]
@@ -82,11 +97,17 @@ class Prompt:
     closing: bool = False  # the node was asked for its final answer
     tokens: int | None = None  # what the node may still spend, clones included
     keys: tuple[str, ...] = ()  # of the texts that the node has
+    tools: Sequence[Mapping[str, Any]] = ()  # what the model may call, for servers with native tool calling
 
     @property
     def last(self) -> str:
         """The newest message: the question at first, later the results of the last turn."""
         return self.messages[-1].content
+
+    @property
+    def tree_id(self) -> str:
+        """The part of `node_id` that all nodes of a tree share."""
+        return self.node_id.rpartition("/")[0] or self.node_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +127,9 @@ class Completion:
     cached_tokens: int = 0
     policy_version: int = 0  # of the weights that sampled this
     taught: bool = True  # False: a mistake in a demonstration
+    thoughts: str = ""  # reasoning that the server sent apart from the text
+    calls: tuple[ToolCall, ...] = ()  # of native tool calling
+    prompt_ids: tuple[int, ...] = ()  # of the prompt, where a server that takes messages reports them
 
 
 @dataclass(slots=True)

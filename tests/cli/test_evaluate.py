@@ -110,7 +110,7 @@ def test_a_finished_evaluation_prints_its_table_again_without_the_model(tmp_path
     assert "accuracy" in again
     page = run_in(tmp_path) / "report" / "index.html"
     assert again.splitlines()[-1] == str(page.relative_to(tmp_path))
-    assert "Cannot tell clones from single" in page.read_text(encoding="utf-8")
+    assert "Clones and single differ on none of 3 items" in page.read_text(encoding="utf-8")
 
 
 def test_json_has_everything(tmp_path: Path, server: Tiring) -> None:

@@ -43,7 +43,7 @@ def test_a_fork_shows_both_trees_and_is_stored_with_its_provenance(tmp_path: Pat
     shown = printed(tmp_path, "fork", str(made), "--node", "0", "--turn", str(last), "--say", "= none", *MODEL)
     lines = shown.splitlines()
     assert lines[0] == "recorded: shown"
-    assert sum(line.startswith("→ Add longest runs") for line in lines) == 2
+    assert sum(line.startswith("→ 0  Add longest runs") for line in lines) == 2
     assert f"→ first difference: node 0, turn {last}" in lines
     assert "  forked:   = none" in lines
     assert "0 tokens were generated for the fork" in lines

@@ -114,7 +114,7 @@ def complaint(cwd: Path, *words: str | bytes) -> str:
 def start(cwd: Path, server: Server) -> subprocess.Popen[str]:
     """A run whose server has got the request and does not reply."""
     server.reply = None
-    command = [RAMET, "run", "Will it end?", "--base-url", server.url, "--model", "tiny"]
+    command = [RAMET, "run", "Will it end?", "--base-url", server.url, "--model", "tiny", "--dialect", "tools"]
     process = subprocess.Popen(
         command, cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -139,11 +139,12 @@ def stored(cwd: Path, *, ids: Sequence[str] = ("abc",), **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("command", "flags"),
     [
-        ("", "run show sql fork demo tour train warmstart eval report tasks bench --version --help"),
+        ("", "run show sql ls fork demo tour train warmstart eval report tasks bench --version --help"),
         (
             "run",
             "--engine --base-url --model --tokens --nodes --depth --seconds --dialect --json --config --api-key "
-            "--tokenizer --temperature --seed --show-budget --runs KEY=VALUE",
+            "--tokenizer --temperature --seed --show-budget --runs KEY=VALUE "
+            "--context --system --functions --mcp --questions",
         ),
         ("show", "--tree --node --json"),
         ("sql", "--json"),
@@ -179,7 +180,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--bad"], "--bad"),
-        (["nonsense"], "Commands: run, show, sql, fork, demo, tour, train, warmstart, eval, report, tasks, bench."),
+        (["nonsense"], "Commands: run, serve, show, view, sql, ls, fork, demo, tour, train, warmstart, eval, report, "),
         (["eval", "craft:hard", "--context", "64"], "Did you mean --window?"),
         (["run"], "question"),
         (["run", "q", "--bad"], "--bad"),
@@ -221,7 +222,6 @@ def test_a_server_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--model", "huge"], "has no model 'huge'; it serves tiny"),
         (["budget.window=64"], "budget.window is 64"),
         (["budget.money=1e-9", "budget.prices.prompt=1"], "budget.money of $1e-09"),
         (["--temperature", "nan"], "temperature"),
@@ -307,7 +307,7 @@ def test_flags_words_and_the_file_reach_the_server_and_the_config(tmp_path: Path
     said = printed(tmp_path, "run", "q", *words, "--config", str(file), "--runs", "elsewhere")
     assert "forty-two" in said
     assert "elsewhere/q" in said
-    (body,) = server.bodies
+    body = server.bodies[-1]  # the first asks whether the model calls tools
     assert (body["model"], body["temperature"]) == ("tiny", 0.5)
     assert "You have left" not in body["messages"][-1]["content"]
     config = (tmp_path / "elsewhere" / "q" / "config.toml").read_text()
@@ -323,7 +323,7 @@ def test_the_api_key_is_sent_and_never_stored(tmp_path: Path, server: Server) ->
         printed(tmp_path, *words, RAMET_API_KEY=KEY),
         printed(tmp_path, *words, OPENAI_API_KEY=KEY),
     ]
-    assert server.keys == [f"Bearer {KEY}"] * 3
+    assert server.keys == [f"Bearer {KEY}"] * 6  # each asks first whether the model calls tools
     assert_nowhere(KEY, tmp_path, *outputs)
 
 
@@ -364,7 +364,8 @@ def test_the_unfinished_tree_is_stored_on_control_c(tmp_path: Path, server: Serv
     process = start(tmp_path, server)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
-    assert (process.returncode, out, err) == (130, "", "ramet: interrupted\n")
+    assert (process.returncode, err) == (130, "ramet: interrupted\n")
+    assert "interrupted; the tree so far is in runs/will-it-end  (" in out
     (tree,) = ramet.read_trees(tmp_path / "runs" / "will-it-end")
     assert [node.stop for node in tree.nodes] == [ramet.Stop.CANCELLED]
     assert tree.usage.lost_tokens > 0

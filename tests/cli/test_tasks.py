@@ -71,7 +71,7 @@ def test_a_taskset_can_be_checked(tmp_path: Path) -> None:
         (["tasks", "show", "arithmetic", "digits=3"], "unknown setting 'digits': did you mean taskset.digits?"),
         (["tasks", "check", "arithmetic", "options.digits=3"], "did you mean taskset.digits?"),
         (["tasks", "show", "arithmetic", "taskset.operators=x"], "operators must be a whole number or a range"),
-        (["tasks", "show", "arithmetic", "--dialect", "rust"], "tools, python, terse"),
+        (["tasks", "show", "arithmetic", "--dialect", "rust"], "tools, native, python, terse"),
         (["tasks", "show", "math"], "give --data PATH"),
         (["tasks", "show", "math", "--data", "nowhere"], "the data folder nowhere does not exist"),
         (["tasks", "show", "jsonl"], "file"),

@@ -90,7 +90,7 @@ def test_a_warm_start_as_json_is_one_line_per_step(tmp_path: Path, folder: Path)
         (["train", "nano", "options.digits=1"], "unknown setting 'options.digits': did you mean taskset.digits?"),
         (["train", "group_size=1"], "group_size=1: rao compares the trees of one task; give group_size=2 or more"),
         (["train", "--resume", "nowhere"], "nowhere is not a run directory"),
-        (["train", "steps=3", "--resume", "nowhere"], "a resumed run keeps its settings"),
+        (["train", "steps=3", "--resume", "nowhere"], "nowhere is not a run directory"),
         (["train", "model=nowhere"], "no model at 'nowhere'"),
         (["warmstart", "loss.kind=ppo"], "a supervised start has no ratios"),
         (["warmstart", "run=nowhere"], "nowhere is not a run directory"),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from ramet.config import load
 from ramet.demo.demo import demo
 from ramet.demo.effects import Measured, effects_text, measure_effects
 from ramet.errors import ConfigError
 from ramet.evaluate.record import Record
 from ramet.store import RunDir
+from ramet.store.checkpoints import latest
+from ramet.terminal.console import out
+from ramet.train.settings import TrainConfig
 
 TINY = ("steps=2", "tasks_per_step=2", "group_size=2", "warm.steps=2", "warm.trees_per_step=8", "save_every=1")
 
@@ -104,37 +109,72 @@ def test_fewer_tokens_do_not_count_at_low_accuracy():
     assert holds(measured)[1] is False
 
 
-def test_a_finished_demo_is_only_read_the_second_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    demo(tmp_path, words=TINY, num_tasks=20)
-    first = capsys.readouterr().out
-    assert (tmp_path / "demo" / "report" / "index.html").is_file()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a whole demo, and what it printed as results."""
+    runs = tmp_path_factory.mktemp("demo") / "runs"
+    with out.capture() as printed:
+        demo(runs, words=TINY, num_tasks=6)
+    return runs, results(printed.get(), runs)
+
+
+def results(printed: str, runs: Path) -> str:
+    return printed.split("3. Results")[1].replace(str(runs), "")
+
+
+def copied(finished: tuple[Path, str], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished[0], tmp_path / "runs"))
+
+
+def test_a_finished_demo_is_only_read_the_second_time(finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]):
+    runs, first = finished
+    assert (runs / "demo" / "report" / "index.html").is_file()
     assert first.count("holds") + first.count("does not hold") >= 4
-    demo(tmp_path, words=TINY, num_tasks=20)
+    demo(runs, words=TINY, num_tasks=6)
     again = capsys.readouterr().out
     assert "is already trained" in again
-    assert again.split("3. Results")[1] == first.split("3. Results")[1]
+    assert results(again, runs) == first
 
 
-def test_an_interrupted_demo_is_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    demo(tmp_path / "whole", words=TINY, num_tasks=20)
-    whole = capsys.readouterr().out.split("3. Results")[1].replace(str(tmp_path / "whole"), "")
-    demo(tmp_path / "cut", words=TINY, num_tasks=20)
-    capsys.readouterr()
-    run = RunDir.open(tmp_path / "cut" / "demo")
+def test_an_interrupted_demo_is_resumed(finished: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    runs = copied(finished, tmp_path)
+    run = RunDir.open(runs / "demo")
     lines = (run.path / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run.path / "metrics.jsonl").write_text(lines[0])  # as if it had been killed during its second step
     for name in ("before", "after", "wide", "report"):
-        (run.path / name).rename(tmp_path / name)
-    for newest in sorted((run.path / "checkpoints").iterdir())[-1:]:
-        newest.rename(tmp_path / "newest")
-    demo(tmp_path / "cut", words=TINY, num_tasks=20)
+        shutil.rmtree(run.path / name)
+    shutil.rmtree(sorted((run.path / "checkpoints").iterdir())[-1])
+    demo(runs, words=TINY, num_tasks=6)
     assert len(run.metrics()) == 2
-    assert capsys.readouterr().out.split("3. Results")[1].replace(str(tmp_path / "cut"), "") == whole
+    assert results(capsys.readouterr().out, runs) == finished[1]
 
 
-def test_a_demo_with_other_settings_is_refused(tmp_path: Path):
-    demo(tmp_path, words=TINY, num_tasks=20)
+def test_a_demo_with_other_settings_is_refused(finished: tuple[Path, str], tmp_path: Path):
+    runs = copied(finished, tmp_path)
     with pytest.raises(
         ConfigError, match="was made with other settings: remove it, or give another folder with --runs"
     ):
-        demo(tmp_path, words=("steps=3", *TINY[1:]), num_tasks=20)
+        demo(runs, words=("steps=3", *TINY[1:]), num_tasks=6)
+
+
+def test_a_comparison_trains_the_variants_from_the_same_start(
+    finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+):
+    runs, _ = finished
+    folder = runs / "demo"
+    demo(runs, words=TINY, num_tasks=6, compare=True)
+    printed = capsys.readouterr().out
+    start = str(latest(folder / "warm"))
+    for name in ("published", "single"):
+        config = load(TrainConfig, file=folder / name / "config.toml")
+        assert (config.model, config.warm["steps"]) == (start, 0)
+        assert len(RunDir.open(folder / name).metrics()) == 2
+    published = load(TrainConfig, file=folder / "published" / "config.toml")
+    assert published.credit == {"baseline": "leave_one_out", "depth_weights": True, "clone_cost": 0.0}
+    assert (published.loss.aggregation, published.allow_same_goal) == ("token", True)
+    assert load(TrainConfig, file=folder / "single" / "config.toml").budget["nodes"] == 1
+    line = next(line for line in printed.splitlines() if line.startswith("right, beyond training"))
+    assert line.count("%") == 3
+    page = (folder / "report" / "index.html").read_text(encoding="utf-8")
+    assert "after, published" in page
+    assert "training, single" in page

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ramet
-from ramet.config import RunConfig, load
+from ramet.config import load
 from ramet.demo.tour import delegate
+from ramet.inputs.settings import RunConfig
 from ramet.store.parquet import SCHEMA
 from ramet.store.run_dir import slug
 from ramet.store.seal import write_table

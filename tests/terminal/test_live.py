@@ -11,7 +11,7 @@ from rich.console import Console
 import ramet
 from ramet.demo.tour import delegate
 from ramet.terminal.live import remaining, summary, table, watch_tree
-from ramet.types import State
+from ramet.types import Meter, Piece, State, Turn
 from tests.conftest import in_virtual_time
 from tests.test_draw import node, refused, small, tree
 
@@ -25,8 +25,8 @@ def printed(*things: object, width: int = 120) -> str:
 def test_the_summary_has_the_tree_its_answer_and_its_totals() -> None:
     lines = [line.rstrip() for line in printed(summary(small(), width=120)).splitlines()]
     assert lines[:2] == [
-        "Compare Rome and Oslo  1,234 tok  10.0 s  answered, 2 refused",
-        "├─ Rome                  200 tok   2.5 s  budget: partial answer",
+        "0  Compare Rome and Oslo  1,234 tok  10.0 s  answered, 2 refused",
+        "1  ├─ Rome                  200 tok   2.5 s  budget: partial answer",
     ]
     assert lines[-4:-1] == ["", "yes", ""]
     assert lines[-1].endswith("6 of 16 nodes · 12.3 of 60 s")
@@ -35,7 +35,7 @@ def test_the_summary_has_the_tree_its_answer_and_its_totals() -> None:
 def test_the_summary_gives_reasons_for_refused_grants_and_failed_nodes() -> None:
     broken = node(1, 0, "Rome", 1, stop=ramet.Stop.ERROR, answer=None, error="the server is gone")
     root = node(0, None, "Why?", 1, turns=[refused("a [/b]")])
-    assert "refused: a [/b]: no room\nfailed: Rome: the server is gone\n" in printed(
+    assert "refused: a [/b]: no room\nnode 1 failed: Rome: the server is gone\n" in printed(
         summary(tree(root, broken), width=80)
     )
     root.turns = [refused(*"abcdefgh")]
@@ -44,6 +44,32 @@ def test_the_summary_gives_reasons_for_refused_grants_and_failed_nodes() -> None
 
 def test_the_summary_of_a_tree_without_an_answer_says_so() -> None:
     assert "\nno answer\n" in printed(summary(tree(node(0, None, "Why?", 1, answer=None)), width=80))
+
+
+def test_the_summary_of_a_cancelled_tree_has_the_text_that_had_arrived() -> None:
+    root = node(0, None, "Why?", 3, answer=None, stop=ramet.Stop.CANCELLED)
+    root.pieces = [Piece(sampled=False, text="Why?"), Piece(sampled=True, text="Because the")]
+    root.turns = [Turn(tokens=3, finish="cut", started_s=0.0, sampled_s=1.0)]
+    assert "\nno answer\nits root had written so far:\nBecause the\n" in printed(summary(tree(root), width=80))
+    root.turns = [Turn(tokens=3, finish="stop", started_s=0.0, sampled_s=1.0)]
+    assert "Because the" not in printed(summary(tree(root), width=80))
+
+
+def sampling(index: int, parent: int | None, goal: str, text: str) -> ramet.Node:
+    """A node whose call has brought this text so far."""
+    made = node(index, parent, goal, 1, state=State.SAMPLING, stop=None, ended_s=None)
+    made.meter = Meter(tokens=2, partial=lambda: ramet.Completion(text=text, num_tokens=2, finish="stop"))
+    return made
+
+
+def test_the_last_words_of_working_nodes_are_below_them_as_far_as_there_is_room() -> None:
+    root = node(0, None, "root", 1, state=State.WAITING, stop=None, ended_s=None)
+    grown = tree(root, sampling(1, 0, "one", "It was\na dark night " + "and stormy " * 30), sampling(2, 0, "two", ""))
+    lines = [line.rstrip() for line in printed(table(grown, width=80, rows=9, now=1.0, words=True)).splitlines()]
+    assert [line[:7] for line in lines] == ["0  root", "1  ├─ o", "   │  …", "2  └─ t"]
+    assert lines[2].endswith("and stormy and stormy")
+    assert "stormy" not in printed(table(grown, width=80, rows=3, now=1.0, words=True))
+    assert "stormy" not in printed(table(grown, width=80, now=1.0))
 
 
 def test_running_nodes_are_shown_when_there_are_too_many() -> None:

@@ -141,3 +141,16 @@ def test_curves_times_and_paces_by_hand() -> None:
     assert clock(59.6) == "1:00"
     assert time_left([5.0], 3) is None
     assert time_left([0.0, *range(100, 200, 10)], 2) == 2 * (190 - 0) / 10
+
+
+def test_numbers_of_demonstrations_are_the_oracles() -> None:
+    record = {"step": 0, "part": "warm", "success": 1.0, "tokens": 70, "loss": 0.5}
+    assert str(step_line(record, oracle=True)) == "warm step 1  success (oracle) 100%  tokens (oracle) 70  loss 0.500"
+    assert "oracle" not in str(step_line(record))
+    view = TrainingView()
+    view.part = "warm"
+    assert view.shows_oracle
+    view.part, view.kind = "train", "warmstart"
+    assert view.shows_oracle
+    view.kind = "train"
+    assert not view.shows_oracle

@@ -12,7 +12,8 @@ import pytest
 
 import ramet
 from ramet.agent.options import TreeOptions
-from ramet.config import JudgeConfig, load
+from ramet.config import load
+from ramet.engine.settings import JudgeConfig
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import Engine
 from ramet.store import RunDir, read_trees
@@ -105,11 +106,9 @@ def test_a_server_judges_and_a_resumed_run_asks_it_nothing_twice(tmp_path: Path,
     assert settled(again) == [{k: v for k, v in record.items() if k not in SETTLED and not k.endswith("_s")}]
 
 
-def test_a_server_without_the_judge_is_an_error_before_the_first_step(
-    tmp_path: Path, folder: Path, judge: Server
-) -> None:
-    words = ["judge.model=huge", f"judge.base_url={judge.url}"]
-    with pytest.raises(EngineError, match="has no model 'huge'; it serves tiny"):
+def test_a_judge_whose_server_is_down_is_an_error_before_the_first_step(tmp_path: Path, folder: Path) -> None:
+    words = ["judge.model=huge", "judge.base_url=http://127.0.0.1:9/v1"]
+    with pytest.raises(EngineError, match=r"cannot reach http://127\.0\.0\.1:9/v1"):
         train(judged_config(folder, tmp_path, *words), runs=tmp_path / "runs")
 
 

@@ -205,7 +205,7 @@ def test_a_run_that_stopped_anywhere_goes_on_to_the_same_bits(tmp_path: Path, fo
 
 
 def test_killed_at_ten_random_moments_it_ends_with_the_bits_of_a_run_that_was_not(tmp_path: Path, folder: Path) -> None:
-    config = small.config(folder, "steps=20", "save_every=2", "eval.every=5", "eval.num_tasks=2")
+    config = small.config(folder, "steps=12", "save_every=2", "eval.every=4", "eval.num_tasks=2")
     whole = train(config, runs=tmp_path / "whole")
     run = RunDir.create(tmp_path / "killed", "train", config=config, kind="train")
     dice = random.Random(5)
@@ -218,12 +218,12 @@ def test_killed_at_ten_random_moments_it_ends_with_the_bits_of_a_run_that_was_no
             copies.stdin.write(f"{run.path}\n")
             copies.stdin.flush()
             child = int(copies.stdout.readline())
-            time.sleep(dice.uniform(0.0, 0.2 + 0.05 * kills))  # collecting, learning, logging, saving
+            time.sleep(dice.uniform(0.0, 0.1 + 0.05 * kills))  # collecting, learning, logging, saving
             os.kill(child, signal.SIGKILL)
             assert copies.stdout.readline() == "ended\n"
             kills += 1
         copies.stdin.close()
-    assert len(run.metrics()) < 20
+    assert len(run.metrics()) < 12
     again = resume(run.path)
     assert bits(again) == bits(whole)
     assert numbers(again) == numbers(whole)
@@ -323,7 +323,7 @@ def test_a_run_with_a_supervised_start_begins_where_that_ended_and_goes_on_from_
         small.config(whole.path / "warm"), runs=tmp_path / "plain", open_backend=backend
     )  # a run stands for its last checkpoint
     assert bits(plain) == bits(whole)
-    for last in (0, 1, 3, 5):
+    for last in (1, 4):  # in the supervised start, and after it
         stops = iter(range(last + 1))
 
         def stop(record: dict[str, Any], stops: Any = stops) -> None:

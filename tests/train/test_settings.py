@@ -13,6 +13,7 @@ import pytest
 import ramet
 from ramet.config import load, to_toml
 from ramet.errors import ConfigError
+from ramet.train.backend_settings import BackendConfig
 from ramet.train.demos import DemosConfig
 from ramet.train.loss import Loss
 from ramet.train.settings import (
@@ -27,16 +28,17 @@ from ramet.train.settings import (
 )
 
 SETTINGS: dict[type[Any], str] = {
-    TrainConfig: "name model task taskset dialect steps tasks_per_step group_size curriculum refill overlap overlap_by "
-    "max_age seed temperature budget budget_per show_budget allow_same_goal allow_impossible instructions "
-    "delegate_instructions judge rule credit counterfactual loss update sampler eval warm demos track max_logprob_gap "
-    "save_every keep_checkpoints keep_best stop minutes",
-    WarmConfig: "name model task taskset run least honest_failures dialect delegate steps trees_per_step workers seed "
-    "budget show_budget allow_impossible instructions delegate_instructions loss update sampler track save_every "
-    "keep_checkpoints",
+    TrainConfig: "name model task taskset world dialect steps tasks_per_step group_size curriculum refill overlap "
+    "overlap_by max_age seed temperature budget budget_per show_budget allow_same_goal allow_impossible instructions "
+    "delegate_instructions judge rule credit counterfactual loss update sampler backend eval warm demos track "
+    "max_logprob_gap save_every keep_checkpoints keep_best stop minutes",
+    WarmConfig: "name model task taskset world run least honest_failures dialect delegate steps trees_per_step workers "
+    "seed budget show_budget allow_impossible instructions delegate_instructions loss update sampler backend track "
+    "save_every keep_checkpoints",
     UpdateConfig: "learning_rate warmup_steps schedule betas weight_decay epochs mini_batches mini_batch_nodes "
     "max_grad_norm micro_batch_tokens packed skip_zero_credit gradient_checkpointing lora_rank lora_alpha",
     SamplerConfig: "device dtype max_batch cache_tokens window",
+    BackendConfig: "kind base_url base_model rank chunk deadline_s reduction merge",
     CurriculumConfig: "sizes splits target floor width decay",
     StopConfig: "fraction least window no_signal_steps",
     EvalConfig: "every task num_tasks temperature budget",

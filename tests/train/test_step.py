@@ -28,7 +28,7 @@ from ramet.train.local.gradients import forward_backward
 from ramet.train.local.learner import make_learner, state_dict
 from ramet.train.local.policy import prepare
 from ramet.train.loss import Loss
-from ramet.train.metrics import tree_metrics
+from ramet.train.metrics import range_start, size_range, tree_metrics
 from ramet.train.rows import tree_rows
 from ramet.train.settings import SamplerConfig, TrainConfig, UpdateConfig
 from ramet.train.step import credited_rows, update
@@ -234,6 +234,22 @@ def test_a_node_without_a_verdict_counts_neither_for_nor_against_anybody(backend
             node.verdict = None
     facts = tree_metrics(trees)
     assert (facts["score"], facts["success"], facts["success_by_depth"]) == (1.0, 1.0, [1.0, None])
+
+
+def test_success_is_also_counted_by_the_size_of_the_task(backend: LocalBackend, folder: Path) -> None:
+    trees = trees_of(backend, folder)
+    for place, tree in enumerate(trees):
+        tree.root.verdict = Verdict(score=float(place % 4 == 0), how="exact")
+    facts = tree_metrics(trees, TASKS)
+    assert (facts["success_by_size"], facts["trees_by_size"]) == ({"2": 0.25}, {"2": 12})  # all have two operators
+    assert facts["delegated_by_size"] == {"2": facts["delegated"]}
+    assert "success_by_size" not in tree_metrics(trees)  # nothing is known about sizes
+
+
+def test_small_sizes_stand_alone_and_ranges_of_larger_ones_double() -> None:
+    sizes = (1, 2.5, 16, 17, 32, 33, 64, 65, 1000)
+    names = ["1", "3", "16", "17-32", "17-32", "33-64", "33-64", "65-128", "513-1024"]
+    assert [size_range(range_start(size)) for size in sizes] == names
 
 
 def test_entropy_is_that_of_the_distribution_and_not_of_what_was_drawn(backend: LocalBackend, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`ramet bench runtime`, `ramet bench learner` and `ramet bench engine`."""
+"""`ramet bench runtime`, `ramet bench learner`, `ramet bench engine`, `ramet bench serve` and `ramet bench view`."""
 
 from __future__ import annotations
 
@@ -120,3 +120,42 @@ def engine(
     )
     if not bench(options, json_to=json):
         raise typer.Exit(1)
+
+
+@app.command("serve")
+def serve(
+    requests: Annotated[int, typer.Option(min=100, help="Requests in all.")] = 10_000,
+    at_once: Annotated[int, typer.Option(min=1, help="Trees at once.")] = 200,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of the comparison of overheads; 0: none.")] = 5,
+    python: Annotated[
+        Path | None, typer.Option(help="Python of an environment that has litellm[proxy], to compare with its proxy.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """`ramet serve` under load with a scripted model, and its overhead next to LiteLLM's proxy.
+
+    Exit code 1 if a request was lost or doubled, or a budget was not exact.
+    """
+    from ramet.serve.server import check_packages
+
+    check_packages()
+    from ramet.bench.serve import bench
+
+    if not bench(requests=requests, at_once=at_once, rounds=rounds, python=python, as_json=json):
+        raise typer.Exit(1)
+
+
+@app.command("view")
+def view(
+    trees: Annotated[int, typer.Option(min=1, help="Trees of the run that is opened.")] = 100_000,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the large tree.")] = 2000,
+    repeat: Annotated[int, typer.Option(min=1, help="Passes; the best counts.")] = 3,
+    json: Json = False,
+) -> None:
+    """How long the viewer takes to open a large run and to draw a large tree, and what following a run costs."""
+    from ramet.view.server import check_packages
+
+    check_packages()
+    from ramet.bench.view import bench
+
+    bench(trees=trees, nodes=nodes, repeat=repeat, as_json=json)

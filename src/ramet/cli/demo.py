@@ -15,14 +15,19 @@ def demo(
     settings: Settings = None,
     runs: Runs = Path("runs"),
     num_tasks: Annotated[int, typer.Option("-n", help="Tasks per evaluation.", min=20)] = 200,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Also train with the credit rule as published, and a single agent."),
+    ] = False,
 ) -> None:
     """Train a very small model from scratch to delegate, and evaluate it: about ten minutes on two CPU cores.
 
-    Run the same command again to resume. Settings override those of the recipe nano.
+    Run the same command again to resume. --compare takes about three times as long.
+    Settings override those of the recipe nano.
     """
     from ramet.demo.demo import demo as run_demo
 
-    run_demo(runs, words=settings or [], num_tasks=num_tasks)
+    run_demo(runs, words=settings or [], num_tasks=num_tasks, compare=compare)
 
 
 def tour(

@@ -16,7 +16,8 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="NAME:SPLIT... [KEY=VALUE]...",
-            help="Tasks, like craft:hard, and any other setting, like budget.nodes=8.",
+            help="Tasks, like craft:hard or my_tasks.py:Mine, or a pinned suite, suite:delegation-1; and any other "
+            "setting, like budget.nodes=8.",
         ),
     ] = None,
     model: Annotated[
@@ -49,11 +50,15 @@ def evaluate(
     data: DataPath = None,
     runs: Runs = Path("runs"),
     into: Annotated[Path | None, typer.Option(help="Run directory (default: one under --runs).")] = None,
+    size: Annotated[str | None, typer.Option(help="Of a pinned suite: quick or full (default: quick).")] = None,
     json: Json = False,
 ) -> None:
     """Compare methods under the same budgets: one long chain, votes, fixed splits, trees of clones.
 
     Example: ramet eval craft:hard --model runs/my-run --methods single,vote@8,clones --budgets 1000,4000 -n 200
+
+    A pinned suite writes a card of the model: ramet eval suite:delegation-1 --model my-model --base-url http://host/v1
+    (suite:compare A/card.json B/card.json compares two of them).
 
     Run the same command again to resume.
     """
@@ -75,10 +80,20 @@ def evaluate(
         "taskset.data": data,
     }
     given = {key: value for key, value in flags.items() if value is not None}
+    if words and words[0].startswith("suite:"):
+        from ramet.terminal.suite import evaluate_suite
+
+        if config is not None:
+            raise ConfigError(f"{words[0]} pins its settings: leave out --config")
+        return evaluate_suite(
+            words, flags=given, size=size or "quick", api_key=api_key, runs=runs, into=into, as_json=json
+        )
+    if size is not None:
+        raise ConfigError("--size is for pinned suites, like suite:delegation-1")
     resolved, found = resolve_eval_config(words or [], flags=given, file=config)
     with show_progress(as_json=json) as callbacks:
         evaluation, run = run_evaluation(resolved, found, runs=runs, into=into, api_key=api_key, **callbacks)
-    print_evaluation(evaluation, run, as_json=json)
+    return print_evaluation(evaluation, run, as_json=json)
 
 
 def _parse_budgets(text: str) -> list[int]:

@@ -28,6 +28,9 @@ def fork(
         int | None, typer.Option(help="Keep the turn, but refuse this one of the clones it started (a node).")
     ] = None,
     say: Annotated[str | None, typer.Option(help="The text of the turn, instead of sampling it.")] = None,
+    tell: Annotated[
+        str | None, typer.Option(help="The message that the node reads before the turn, instead of the recorded one.")
+    ] = None,
     engine: Annotated[
         str | None, typer.Option(help="http: an OpenAI-compatible server. local: in this process.")
     ] = None,
@@ -66,6 +69,8 @@ def fork(
         "taskset.data": data,
     }
     given = {key: value for key, value in flags.items() if value is not None}
-    point = ForkPoint(node=node, turn=turn, without_delegation=without_delegation, without_clone=without_clone, say=say)
+    point = ForkPoint(
+        node=node, turn=turn, without_delegation=without_delegation, without_clone=without_clone, say=say, tell=tell
+    )
     plan = resolve_fork(run, tree, point, words=settings or [], flags=given)
     run_fork(plan, api_key=api_key, runs=runs, as_json=json)

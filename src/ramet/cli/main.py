@@ -7,13 +7,17 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from ramet.cli import bench, tasks
+from ramet.cli import backend, bench, tasks
 from ramet.cli.demo import demo, tour
 from ramet.cli.evaluate import evaluate
 from ramet.cli.fork import fork
+from ramet.cli.help import hide_types_of_flags
+from ramet.cli.ls import ls
 from ramet.cli.report import report
 from ramet.cli.run import run, show, sql
+from ramet.cli.serve import serve
 from ramet.cli.train import train, warmstart
+from ramet.cli.view import view
 from ramet.errors import RametError
 from ramet.types import printable
 
@@ -21,7 +25,7 @@ from ramet.types import printable
 CliError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 INTERRUPTED = 130
-RENAMED_FLAGS = {"--context": "--window"}  # earlier names of options; only errors use them
+RENAMED_FLAGS = {"--context": "--window", "--file": "--context", "--stdin": "-"}  # only errors use them
 
 app = typer.Typer(
     help="Train and run language models that split their work among clones of themselves, under hard budgets.",
@@ -35,12 +39,13 @@ app = typer.Typer(
 def main() -> None:
     """Entry point. An expected error is one line on standard error and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        command = hide_types_of_flags(typer.main.get_command(app))
+        code = command(args=sys.argv[1:] or ["--help"], standalone_mode=False)
         if code == INTERRUPTED:  # typer may turn Ctrl-C into an exit code
             _fail("interrupted")
     except CliError as error:
         message = cast(typer.BadParameter, error).format_message() + _hint(error)
-        code = _fail(message or "see ramet --help")
+        code = _fail(message) if message else 0  # without one it has printed the help of a group of commands
     except RametError as error:
         code = _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -80,9 +85,10 @@ def _root(  # pyright: ignore[reportUnusedFunction]
     del version
 
 
-for verb in (run, show, sql, fork, demo, tour, train, warmstart):
+for verb in (run, serve, show, view, sql, ls, fork, demo, tour, train, warmstart):
     app.command()(verb)
 app.command("eval")(evaluate)
 app.command("report")(report)
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(bench.app, name="bench")
+app.add_typer(backend.app, name="backend")

@@ -9,7 +9,7 @@ import typer
 
 RunPath = Annotated[Path, typer.Argument(help="A run directory, like runs/what-is-the-capital.")]
 DataPath = Annotated[str | None, typer.Option(help="Folder with task files, for tasksets that read files.")]
-TasksetName = Annotated[str, typer.Argument(help="Name of a taskset; `ramet tasks` lists them.")]
+TasksetName = Annotated[str, typer.Argument(help="Name of a taskset (`ramet tasks` lists them), or file.py:Name.")]
 TasksetOptions = Annotated[
     list[str] | None,
     typer.Argument(metavar="[taskset.KEY=VALUE]...", help="Options of the taskset, like taskset.operators=[3,5]."),
@@ -17,8 +17,19 @@ TasksetOptions = Annotated[
 ApiKey = Annotated[
     str | None,
     typer.Option(
-        envvar=["RAMET_API_KEY", "OPENAI_API_KEY"], help="API key of the server; never stored.", show_envvar=True
+        envvar="RAMET_API_KEY",
+        help="API key of the server; never stored. Without it, the variable of its provider is read: OPENAI_API_KEY, "
+        "ANTHROPIC_API_KEY, OPENROUTER_API_KEY, ...",
+        show_envvar=True,
     ),
+]
+Provider = Annotated[
+    str | None,
+    typer.Option(help="Preset of a server: openai, anthropic, openrouter, vllm, sglang, llamacpp, ollama or litellm."),
+]
+CloneModel = Annotated[
+    str | None,
+    typer.Option(metavar="NAME[@URL]", help="Another model for all nodes but the root, on this or another server."),
 ]
 ConfigFile = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -29,6 +40,25 @@ Settings = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Any setting, like steps=50 or loss.kind=ppo.")
 ]
 Resume = Annotated[Path | None, typer.Option(help="Resume this run from its newest checkpoint.")]
+AcceptChanges = Annotated[
+    bool,
+    typer.Option("--accept-changes", help="Resume although the file of a plug-in has changed since the run began."),
+]
 Runs = Annotated[Path, typer.Option(help="Folder for run directories.")]
 ShowBudget = Annotated[bool | None, typer.Option(help="Show the model its remaining budget.")]
 Temperature = Annotated[float | None, typer.Option(help="Sampling temperature; 0 is greedy (default: 0.7).")]
+
+
+def clone_settings(text: str | None) -> dict[str, str]:
+    """The settings that `--clone-model NAME[@URL]` stands for.
+
+    Example:
+        clone_settings("small@http://127.0.0.1:9000/v1")
+        # {"clone.model": "small", "clone.base_url": "http://127.0.0.1:9000/v1"}
+    """
+    if text is None:
+        return {}
+    name, at, url = text.rpartition("@")
+    if at and url.startswith(("http://", "https://")):
+        return {"clone.model": name, "clone.base_url": url}
+    return {"clone.model": text}

@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ramet.cli.options import ApiKey, ConfigFile, DataPath, Json, RunPath, Runs, ShowBudget, Temperature
+from ramet.cli.options import (
+    ApiKey,
+    CloneModel,
+    ConfigFile,
+    DataPath,
+    Json,
+    Provider,
+    RunPath,
+    Runs,
+    ShowBudget,
+    Temperature,
+    clone_settings,
+)
+from ramet.cli.view import View, viewing
+
+STDIN = "-"  # as a word: standard input
+MAX_SYSTEM = 2**20  # bytes of --system
 
 
 def run(
-    question: Annotated[str, typer.Argument(help="A question, or a task as NAME:SPLIT/INDEX, like craft:hard/17.")],
+    question: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="QUESTION", help="A question, or a task as NAME:SPLIT/INDEX, like craft:hard/17; - reads it."
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Any other setting, like budget.turns=4 or taskset.digits=2."),
+        typer.Argument(
+            metavar="[-] [KEY=VALUE]...",
+            help="- adds standard input as a text. Any other setting, like budget.turns=4 or taskset.digits=2.",
+        ),
+    ] = None,
+    context: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A text that the model may read and hand to clones. Can be repeated."),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A text that is added to the system prompt of every node.")
+    ] = None,
+    functions: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE[:NAME]", help="Python functions, or a World, that the model may call."),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COMMAND|URL", help="An MCP server whose tools the model may call. Can be repeated."),
+    ] = None,
+    questions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Many questions instead of one: a line or a JSON object each. Can be resumed."
+        ),
     ] = None,
     config: ConfigFile = None,
     engine: Annotated[
@@ -26,10 +72,12 @@ def run(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Model name on the server. smollm2, or a folder with config.json, is loaded into this process unless "
-            "--engine or --base-url names a server."
+            help="Model name on the server. A run directory of train (its newest checkpoint; RUN/best is its best), a "
+            "folder with config.json, or smollm2 is loaded into this process."
         ),
     ] = None,
+    provider: Provider = None,
+    clone_model: CloneModel = None,
     api_key: ApiKey = None,
     tokenizer: Annotated[
         str | None,
@@ -42,13 +90,15 @@ def run(
         float | None, typer.Option(help="Wall-clock time of the whole tree (default: no limit).")
     ] = None,
     dialect: Annotated[
-        str | None, typer.Option(help="Format of the model's actions: tools, python or terse (default: tools).")
+        str | None,
+        typer.Option(help="Format of the model's actions: native, tools, python or terse (default: auto, see docs)."),
     ] = None,
     temperature: Temperature = None,
     seed: Annotated[int | None, typer.Option(help="Random seed; some servers ignore it.")] = None,
     show_budget: ShowBudget = None,
     data: DataPath = None,
     runs: Runs = Path("runs"),
+    view: View = False,
     json: Json = False,
 ) -> None:
     """Answer QUESTION with a tree of clones within a hard budget, and show the tree while it runs.
@@ -56,13 +106,25 @@ def run(
     Example: ramet run "Compare Rome and Oslo" --model my-model --tokens 4000 --nodes 16 --depth 3 --seconds 60
 
     Without a server: ramet run "What is the capital of France?" --model smollm2
+
+    With texts: cat report.txt | ramet run "What changed?" - --context last-year.txt --model my-model
+
+    The exit code is 0 with an answer, 1 without one, 2 for a mistake in the command.
     """
     from ramet.tasks.question import resolve_run
+    from ramet.terminal.questions import run_questions
     from ramet.terminal.trees import run_question
+
+    words = list(settings or [])
+    if questions is not None and question is not None:
+        words, question = [question, *words], None  # without a question the first word is a setting
+    texts = [*(context or []), *(word for word in words if word == STDIN)]
 
     flags = {
         "engine.kind": engine,
+        "engine.provider": provider,
         "engine.base_url": base_url,
+        **clone_settings(clone_model),
         "engine.model": model,
         "engine.tokenizer": tokenizer,
         "budget.tokens": tokens,
@@ -75,22 +137,43 @@ def run(
         "show_budget": show_budget,
         "question": question,
         "taskset.data": data,
+        "context": texts or None,
+        "functions": functions or None,
+        "mcp": mcp or None,
+        "instructions": None if system is None else _read_system(system),
     }
     given = {key: value for key, value in flags.items() if value is not None}
-    plan = resolve_run(file=config, words=settings or [], flags=given)
-    run_question(plan, api_key=api_key, runs=runs, as_json=json)
+    source: dict[str, Any] = {"file": config, "words": [word for word in words if word != STDIN], "flags": given}
+    if questions is not None:
+        with viewing(view, runs):
+            answered = run_questions(questions, source, api_key=api_key, runs=runs, as_json=json)
+    else:
+        plan = resolve_run(**source, stdin=sys.stdin.buffer)
+        with viewing(view, runs):
+            answered = run_question(plan, api_key=api_key, runs=runs, as_json=json)
+    if not answered:
+        raise typer.Exit(1)
+
+
+def _read_system(file: str) -> str:
+    from ramet.inputs.texts import read_text
+
+    return read_text(file, limit=MAX_SYSTEM, stdin=sys.stdin.buffer).strip()
 
 
 def show(
     run: RunPath,
     tree: Annotated[str | None, typer.Option(help="Only trees whose id starts with this.")] = None,
     node: Annotated[int | None, typer.Option(help="Print every message of this node instead.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write this file instead: a moving picture of the tree.")] = None,
     json: Json = False,
 ) -> None:
     """Draw the trees of a RUN directory, or print every message of one node."""
-    from ramet.terminal.trees import show_node, show_trees
+    from ramet.terminal.trees import save_moving_tree, show_node, show_trees
 
-    if node is None:
+    if svg is not None:
+        save_moving_tree(run, svg, tree_id=tree)
+    elif node is None:
         show_trees(run, tree_id=tree, as_json=json)
     else:
         show_node(run, node, tree_id=tree, as_json=json)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ramet.cli.options import DataPath, Json, Recipe, Resume, Runs, Settings
+from ramet.cli.options import AcceptChanges, DataPath, Json, Recipe, Resume, Runs, Settings
+from ramet.cli.view import View, viewing
 from ramet.errors import ConfigError
 
 
@@ -20,12 +21,15 @@ def train(
     runs: Runs = Path("runs"),
     data: DataPath = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Check all settings without loading a model, and print them in full.")
+        bool,
+        typer.Option("--check", help="Check all settings and try one task, without loading a model, and print them."),
     ] = False,
     single: Annotated[
         bool,
         typer.Option("--single", help="The same run without delegation, to compare with: one node per tree."),
     ] = False,
+    accept_changes: AcceptChanges = False,
+    view: View = False,
     json: Json = False,
 ) -> None:
     """Train a model to delegate: run groups of trees, give every node credit, update the weights, repeat.
@@ -34,25 +38,29 @@ def train(
 
     Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
 
-    Resume an interrupted run with ramet train --resume runs/arithmetic-135m
+    Resume an interrupted run with ramet train --resume runs/arithmetic-135m, and lengthen one with steps=200 after it.
     """
     from ramet.config import load
     from ramet.terminal.recipes import list_recipes, print_settings
     from ramet.train import loop
+    from ramet.train.preview import preview
     from ramet.train.settings import TrainConfig
     from ramet.train.variants import single_variant
 
     if recipe is None and not settings and resume is None:
         return list_recipes(as_json=json)
     if resume is not None:
-        _refuse_settings(recipe, settings, data, check, single)
-        return _watch(partial(loop.resume, resume), as_json=json)
+        _refuse_flags(data, check, single)
+        length = _length(resume, recipe, settings, TrainConfig)
+        with viewing(view, resume):
+            return _watch(partial(loop.resume, resume, accept_changes=accept_changes, **length), as_json=json)
     config = load(TrainConfig, **_sources(recipe, settings or [], data))
     config = single_variant(config) if single else config
     if check:
-        loop.check_plan(config)
-        return print_settings(config, as_json=json)
-    return _watch(partial(loop.train, config, runs=runs), as_json=json)
+        plan = loop.check_plan(config)
+        return print_settings(config, as_json=json, note=preview(plan.taskset, plan.split, config))
+    with viewing(view, runs):
+        return _watch(partial(loop.train, config, runs=runs), as_json=json)
 
 
 def warmstart(
@@ -61,6 +69,7 @@ def warmstart(
     resume: Resume = None,
     runs: Runs = Path("runs"),
     data: DataPath = None,
+    accept_changes: AcceptChanges = False,
     json: Json = False,
 ) -> None:
     """Train a model on demonstrations: of a taskset's oracle (task=NAME:SPLIT), or the trees of a run (run=DIR).
@@ -72,8 +81,10 @@ def warmstart(
     from ramet.train.settings import WarmConfig
 
     if resume is not None:
-        _refuse_settings(recipe, settings, data)
-        return _watch(partial(warm.resume_warmstart, resume), as_json=json)
+        _refuse_flags(data)
+        length = _length(resume, recipe, settings, WarmConfig)
+        resumed = partial(warm.resume_warmstart, resume, accept_changes=accept_changes, **length)
+        return _watch(resumed, as_json=json)
     config = load(WarmConfig, **_sources(recipe, settings or [], data))
     return _watch(partial(warm.warmstart, config, runs=runs), as_json=json)
 
@@ -88,9 +99,23 @@ def _sources(recipe: str | None, words: Sequence[str], data: str | None) -> dict
     return {"file": recipe_file(recipe), "words": words, "flags": flags}
 
 
-def _refuse_settings(*given: object) -> None:
+def _refuse_flags(*given: object) -> None:
     if any(given):
-        raise ConfigError("a resumed run keeps its settings: give only --resume RUN")
+        raise ConfigError("a resumed run keeps its settings: give only --resume RUN, and steps=N to lengthen it")
+
+
+def _length(run: Path, recipe: str | None, settings: Sequence[str] | None, kind: Any) -> dict[str, Any]:
+    """The new length of a resumed run. What else changes with it is printed."""
+    from ramet.config import settings_of
+    from ramet.store import RunDir
+    from ramet.terminal.console import warn
+    from ramet.train.length import length_notes, parse_length
+
+    words = [*([] if recipe is None else [recipe]), *(settings or [])]
+    length = parse_length(settings_of(words), run, kind)
+    for note in length_notes(RunDir.open(run), kind, length.get("steps")) if length else ():
+        warn(note)
+    return length
 
 
 def _watch(training: Any, *, as_json: bool) -> None:

@@ -2,7 +2,8 @@
 
 Trees of the same task form a group. A rule compares them and computes, for every node, how much better or worse it did
 than expected (the advantage) and how much it counts in the update (the weight). Rules work on numbers, never on
-tensors. A new rule is one file with one frozen dataclass, whose fields are its settings, and one line here.
+tensors. A new rule is one file with one frozen dataclass, whose fields are its settings, and one line here; one of your
+own needs no line: `my_rule.py:Mine`, `package.module:Name`, or an entry point (`plugins.py`).
 
 Example:
     rule = load_rule("rao", {"bonus": 0.4})
@@ -13,9 +14,11 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
+from ramet import plugins
 from ramet.config import build
 from ramet.credit.records import Credit, Credits, Group, Key, Summary, group_trees
 from ramet.errors import ConfigError, did_you_mean
@@ -32,12 +35,21 @@ RULES: dict[str, str] = {
 
 def load_rule(name: str, settings: Mapping[str, Any] | None = None) -> Rule:
     """The rule of this name, with its settings."""
-    return build(rule_class(name), settings or {}, inside=f"{name}.")
+    if name in RULES:
+        return build(rule_class(name), settings or {}, inside=f"{name}.")
+    found: Any = rule_class(name)
+    if isinstance(found, type) and is_dataclass(found):
+        return plugins.check(build(found, settings or {}, inside="credit."), "rule", name)
+    return plugins.make(name, "rule", **(settings or {}))
 
 
 def rule_class(name: str) -> type[Rule]:
-    """The class of a rule, by name."""
-    if name not in RULES:
-        raise ConfigError(f"unknown credit rule {name!r}: {did_you_mean(name, RULES)}")
-    module, _, kind = RULES[name].partition(":")
-    return getattr(import_module(module), kind)
+    """The class of a rule, by name; of a plug-in, what its reference names."""
+    if name in RULES:
+        module, _, kind = RULES[name].partition(":")
+        return getattr(import_module(module), kind)
+    if plugins.is_reference(name) or name in plugins.entry_point_names("rule"):
+        return plugins.load(name, "rule")
+    raise ConfigError(
+        f"unknown credit rule {name!r}: {did_you_mean(name, [*RULES, *plugins.entry_point_names('rule')])}"
+    )

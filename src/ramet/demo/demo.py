@@ -7,11 +7,13 @@ Running it again resumes it; a finished demo is only read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ramet.config import load
+from ramet.demo.compare import OURS, VARIANTS, comparison_table
 from ramet.demo.effects import Effect, Measured, effects_text, measure_effects
 from ramet.errors import ConfigError
 from ramet.evaluate.record import Record
@@ -19,11 +21,14 @@ from ramet.evaluate.session import resolve_eval_config, run_evaluation
 from ramet.models.packages import check_packages
 from ramet.recipes import recipe_file
 from ramet.store import RunDir
+from ramet.store.checkpoints import latest
 from ramet.terminal.console import command, out
 from ramet.terminal.evaluation import show_progress
+from ramet.terminal.report import find_export
 from ramet.terminal.training import watch_training
 from ramet.train import loop
 from ramet.train.settings import TrainConfig
+from ramet.train.variants import from_start
 
 TASKS = ("codes:eval", "codes:long")
 METHODS = ("single", "clones")
@@ -37,8 +42,11 @@ CONCURRENCY = 256  # trees
 WIDE = 256  # a window in which a single agent can list every code
 
 
-def demo(runs: Path, *, words: Sequence[str] = (), num_tasks: int = 200) -> None:
-    """Train, evaluate, compare; `words` are settings that override the recipe `nano`."""
+def demo(runs: Path, *, words: Sequence[str] = (), num_tasks: int = 200, compare: bool = False) -> None:
+    """Train and evaluate; `words` are settings that override the recipe `nano`.
+
+    `compare`: then train with the rule as published, and a single agent, from the same supervised start.
+    """
     folder = runs / "demo"
     out.print(f"A model with a third of a million parameters learns to delegate, on this CPU.\nOutput: {folder}")
     out.print(TASK, style="dim")
@@ -48,16 +56,39 @@ def demo(runs: Path, *, words: Sequence[str] = (), num_tasks: int = 200) -> None
     effects = measure_effects(_evaluate_all(folder, config, num_tasks=num_tasks))
     out.print("\n3. Results", style="bold")
     out.print(effects_text(effects))
-    _write_report(folder, effects)
+    more = _compare(folder, config, num_tasks=num_tasks) if compare else []
+    _write_report(folder, effects, more)
+
+
+def _compare(folder: Path, config: TrainConfig, *, num_tasks: int) -> list[tuple[str, Path]]:
+    """Train and evaluate the variants, print the table; names and paths of their runs."""
+    out.print("4. The rule as published, and a single agent, from the same supervised start", style="bold")
+    start = str(latest(folder / "warm"))
+    records = {OURS: _evaluate(folder, folder / "after", TASKS, _flags(config, num_tasks))}
+    runs: list[tuple[str, Path]] = []
+    for variant in VARIANTS:
+        own = replace(variant.change(from_start(config, start)), name=variant.name)
+        _train_or_resume(own, folder, folder / variant.name)
+        flags = _flags(config, num_tasks) | {"methods": [variant.method]}
+        into = folder / f"after-{variant.name}"
+        records[variant.title] = _evaluate(folder / variant.name, into, TASKS, flags)
+        runs += [(f"after, {variant.name}", into), (f"training, {variant.name}", folder / variant.name)]
+    out.print(comparison_table(records))
+    return runs
 
 
 def _train(runs: Path, folder: Path, words: Sequence[str]) -> TrainConfig:
     """Train, resume the training, or find it finished."""
     check_packages("peft", "matplotlib")
     config = load(TrainConfig, file=recipe_file("nano"), words=words, flags={"name": folder.name})
+    _train_or_resume(config, runs, folder)
+    return config
+
+
+def _train_or_resume(config: TrainConfig, runs: Path, folder: Path) -> None:
     if not folder.exists():
         watch_training(partial(loop.train, config, runs=runs))
-        return config
+        return
     run = RunDir.open(folder)
     if run.kind != "train" or load(TrainConfig, file=folder / "config.toml") != config:
         raise ConfigError(f"{folder} was made with other settings: remove it, or give another folder with --runs")
@@ -65,19 +96,22 @@ def _train(runs: Path, folder: Path, words: Sequence[str]) -> TrainConfig:
         watch_training(partial(loop.resume, folder))
     else:
         out.print(f"{folder} is already trained: remove it to train again", style="dim")
-    return config
 
 
 def _evaluate_all(folder: Path, config: TrainConfig, *, num_tasks: int) -> Measured:
     """The model before and after training by reward, and after it alone in a wide window."""
-    limits = {f"budget.{name}": limit for name, limit in config.budget.items() if name != "tokens"}
-    flags = limits | {"num_tasks": num_tasks, "methods": list(METHODS)}
+    flags = _flags(config, num_tasks)
     wide = flags | {"budget.window": WIDE, "methods": ["single"]}
     return Measured(
         before=_evaluate(folder / "warm", folder / "before", TASKS, flags),
         after=_evaluate(folder, folder / "after", TASKS, flags),
         wide=_evaluate(folder, folder / "wide", TASKS[:1], wide),
     )
+
+
+def _flags(config: TrainConfig, num_tasks: int) -> dict[str, Any]:
+    limits = {f"budget.{name}": limit for name, limit in config.budget.items() if name != "tokens"}
+    return limits | {"num_tasks": num_tasks, "methods": list(METHODS)}
 
 
 def _evaluate(model: Path, into: Path, tasks: Sequence[str], flags: Mapping[str, Any]) -> list[Record]:
@@ -88,11 +122,12 @@ def _evaluate(model: Path, into: Path, tasks: Sequence[str], flags: Mapping[str,
     return evaluation.records
 
 
-def _write_report(folder: Path, effects: Sequence[Effect]) -> None:
+def _write_report(folder: Path, effects: Sequence[Effect], more: Sequence[tuple[str, Path]]) -> None:
     from ramet.report.page import write_report
 
-    runs = [folder / "before", folder / "after", folder]
-    page = write_report(runs, folder / "report", names=["before", "after", "training"])
+    named = [("before", folder / "before"), ("after", folder / "after"), ("training", folder), *more]
+    names, runs = zip(*named, strict=True)
+    page = write_report(runs, folder / "report", names=names, export=find_export())
     failed = [effect.name for effect in effects if not effect.holds]
     if failed:
         out.print(f"Did not hold this time: {', '.join(failed)}.", style="yellow")

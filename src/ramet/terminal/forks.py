@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 from rich.text import Text
 
+from ramet.agent.difference import Place, first_difference, turn_texts
 from ramet.agent.fork import ForkRun
-from ramet.draw import figures, one_line, totals, walk
+from ramet.draw import figures, numbered, one_line, totals, walk
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, closing, open_engines
 from ramet.store import RunDir
@@ -22,7 +23,6 @@ from ramet.terminal.console import command, out, print_json
 from ramet.terminal.live import colour
 from ramet.types import Tree
 
-Place = tuple[tuple[int, ...], int]  # path of a node, index of a turn
 HERE, NEW = "→", "+"
 GOAL_WIDTH, TEXT_WIDTH = 46, 160
 
@@ -54,26 +54,6 @@ async def _run_fork(
     return out.print(f"{run_dir.path}  ({command()} show {run_dir.path})", style="dim")
 
 
-def first_difference(recorded: Tree, forked: Tree) -> Place | None:
-    """The first turn, in the order they were sampled, with another text in the two trees; None if there is none."""
-    before, after = _texts(recorded), _texts(forked)
-    order = [*_in_time(recorded), *_in_time(forked)]
-    return next((place for place in order if before.get(place) != after.get(place)), None)
-
-
-def _texts(tree: Tree) -> dict[Place, str]:
-    return {
-        (node.path, number): piece.text
-        for node in tree.nodes
-        for number, piece in enumerate(piece for piece in node.pieces if piece.sampled)
-    }
-
-
-def _in_time(tree: Tree) -> list[Place]:
-    turns = [(turn.sampled_s, node.path, i) for node in tree.nodes for i, turn in enumerate(node.turns)]
-    return [(path, number) for _, path, number in sorted(turns)]
-
-
 def _print(plan: ForkPlan, forked: Tree, place: Place | None, *, tokens: int) -> None:
     for title, tree, other in (("recorded", plan.tree, forked), ("forked", forked, plan.tree)):
         out.print(f"{title}: {tree.id}", style="bold")
@@ -90,7 +70,7 @@ def _print(plan: ForkPlan, forked: Tree, place: Place | None, *, tokens: int) ->
         index = next((str(node.index) for node in plan.tree.nodes if node.path == path), "new")
         out.print(f"{HERE} first difference: node {index}, turn {number}")
         for title, tree in (("recorded", plan.tree), ("forked", forked)):
-            text = _texts(tree).get(place)
+            text = turn_texts(tree).get(place)
             out.print(f"  {title + ':':<9} " + ("no such turn" if text is None else one_line(text, TEXT_WIDTH)))
     out.print(f"{tokens:,} tokens were generated for the fork", style="dim")
 
@@ -98,7 +78,8 @@ def _print(plan: ForkPlan, forked: Tree, place: Place | None, *, tokens: int) ->
 def drawn(tree: Tree, other: Tree, place: Place | None) -> list[Text]:
     """One line per node: an arrow where the trees part, a plus where the other tree has no such node."""
     known = {node.path for node in other.nodes}
-    rows = [(node, prefix + one_line(node.goal, GOAL_WIDTH)) for node, prefix in walk(tree)]
+    labels = numbered(tree, width=GOAL_WIDTH)
+    rows = [(node, label) for (node, _), label in zip(walk(tree), labels, strict=True)]
     width = max(len(label) for _, label in rows)
     lines: list[Text] = []
     for node, label in rows:

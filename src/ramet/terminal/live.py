@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import anyio
 from rich.console import Console, Group
 from rich.live import Live
@@ -9,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ramet.agent.tree import TreeRun
-from ramet.draw import one_line, status, totals, walk
+from ramet.draw import cut_apart, one_line, status, totals, walk
 from ramet.types import Node, State, Stop, Tree
 
 FRAMES_PER_SECOND = 8
+WORDS = 400  # characters of what a node writes that are looked at in every frame
 COLOURS = {Stop.ANSWERED: "green", Stop.ERROR: "red", Stop.CANCELLED: "red"}
 
 
@@ -22,22 +25,63 @@ def colour(node: Node) -> str:
     return COLOURS.get(node.stop, "yellow")
 
 
-def table(tree: Tree, *, width: int, rows: int | None = None, now: float | None = None) -> Table:
-    """One line per node. If there are more than `rows`, ended nodes are hidden."""
+def table(tree: Tree, *, width: int, rows: int | None = None, now: float | None = None, words: bool = False) -> Table:
+    """One line per node, with the number that `--node` takes. If there are more than `rows`, ended nodes are hidden.
+
+    With `words`, the last words of each node that is sampling are below it, as far as there is room.
+    """
     shown, hidden = _fit(walk(tree), rows)
+    said = _last_words([node for node, _ in shown], None if rows is None else rows - len(shown)) if words else {}
     facts = [_facts(tree, node, now) for node, _ in shown]
-    taken = sum(max(map(len, column)) + 2 for column in zip(*facts, strict=True))  # the goals get the rest
+    digits = len(str(max((node.index for node, _ in shown), default=0)))
+    taken = digits + 2 + sum(max(map(len, column)) + 2 for column in zip(*facts, strict=True))  # the goals get the rest
+    room = min(72, width - taken - 1)
+    goals = cut_apart([node.goal for node, _ in shown], [max(10, room - len(prefix)) for _, prefix in shown])
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(justify="right", no_wrap=True, style="dim")
     grid.add_column(no_wrap=True)
     for _ in range(2):
         grid.add_column(justify="right", no_wrap=True)
     grid.add_column(no_wrap=True)
-    for (node, prefix), (tokens, seconds, state) in zip(shown, facts, strict=True):
-        goal = one_line(node.goal, max(10, min(72, width - taken - 1) - len(prefix)))
-        grid.add_row(Text(prefix, style="dim") + Text(goal), tokens, seconds, Text(state, style=colour(node)))
+    for (node, prefix), goal, (tokens, seconds, state) in zip(shown, goals, facts, strict=True):
+        label = Text(prefix, style="dim") + Text(goal)
+        grid.add_row(str(node.index), label, tokens, seconds, Text(state, style=colour(node)))
+        if node.index in said:
+            text = tail(said[node.index], max(20, room - len(prefix)))
+            grid.add_row("", Text(below(prefix), style="dim") + Text(text, style="italic cyan"), "", "", "")
     if hidden:
-        grid.add_row(Text(f"… and {hidden:,} more nodes", style="dim"), "", "", "")
+        grid.add_row("", Text(f"… and {hidden:,} more nodes", style="dim"), "", "", "")
     return grid
+
+
+def below(prefix: str) -> str:
+    """The branch lines of a line below a node.
+
+    Example:
+        below("│  ├─ ")  # "│  │  "
+    """
+    return prefix.replace("├─ ", "│  ").replace("└─ ", "   ")
+
+
+def _last_words(nodes: Sequence[Node], most: int | None) -> dict[int, str]:
+    """What the nodes that are sampling have written so far, of at most `most` of them."""
+    working = [node for node in nodes if node.state is State.SAMPLING and node.meter.partial is not None]
+    said = {node.index: _received(node) for node in working[: None if most is None else max(0, most)]}
+    return {index: text for index, text in said.items() if text}
+
+
+def _received(node: Node) -> str:
+    return "" if node.meter.partial is None else node.meter.partial().text[-WORDS:]
+
+
+def tail(text: str, width: int) -> str:
+    """The end of a text, on one line.
+
+    Example:
+        tail("one two three", 8)  # "…o three"
+    """
+    line = one_line(text, len(text) or 1)
+    return line if len(line) <= width else "…" + line[len(line) - width + 1 :]
 
 
 def _fit(nodes: list[tuple[Node, str]], rows: int | None) -> tuple[list[tuple[Node, str]], int]:
@@ -78,9 +122,8 @@ async def watch_tree(run: TreeRun, console: Console) -> None:
 
     def frame() -> Group:
         rows = max(3, console.size.height - 4)
-        return Group(
-            table(run.tree, width=console.size.width, rows=rows, now=run.now()), Text(remaining(run), style="dim")
-        )
+        grown = table(run.tree, width=console.size.width, rows=rows, now=run.now(), words=True)
+        return Group(grown, Text(remaining(run), style="dim"))
 
     with Live(console=console, auto_refresh=False, transient=True) as screen:
 
@@ -99,9 +142,21 @@ async def watch_tree(run: TreeRun, console: Console) -> None:
 
 def summary(tree: Tree, *, width: int) -> Group:
     """A finished tree, its answer and its totals."""
-    answer = Text("no answer", style="red") if tree.answer is None else Text(tree.answer, style="bold")
+    answer = [Text("no answer", style="red")] if tree.answer is None else [Text(tree.answer, style="bold")]
+    begun = unfinished(tree)
+    if begun:
+        answer += [Text("its root had written so far:", style="dim"), Text(begun)]
     notes = [Text(line, style="dim") for line in problems(tree)]
-    return Group(table(tree, width=width), *notes, Text(), answer, Text(), Text(totals(tree), style="dim"))
+    return Group(table(tree, width=width), *notes, Text(), *answer, Text(), Text(totals(tree), style="dim"))
+
+
+def unfinished(tree: Tree) -> str:
+    """What the root of a tree without an answer had written when its last call was cancelled."""
+    root = tree.root
+    if tree.answer is not None or not root.turns or root.turns[-1].finish != "cut":
+        return ""
+    written = [piece.text for piece in root.pieces if piece.sampled]
+    return written[-1].strip() if written else ""
 
 
 def problems(tree: Tree, *, limit: int = 5) -> list[str]:
@@ -112,6 +167,6 @@ def problems(tree: Tree, *, limit: int = 5) -> list[str]:
         for turn in node.turns
         for refusal in turn.refusals
     ]
-    lines += [f"failed: {one_line(node.goal, 40)}: {node.error}" for node in tree.nodes if node.error]
+    lines += [f"node {node.index} failed: {one_line(node.goal, 40)}: {node.error}" for node in tree.nodes if node.error]
     hidden = len(lines) - limit
     return lines if hidden <= 0 else [*lines[:limit], f"… and {hidden:,} more"]

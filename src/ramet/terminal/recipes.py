@@ -11,6 +11,7 @@ from rich.text import Text
 from ramet.config import to_toml
 from ramet.recipes import describe, recipe_names
 from ramet.terminal.console import command, out, print_json
+from ramet.types import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -28,9 +29,10 @@ def list_recipes(*, as_json: bool) -> None:
     return out.print(hint, style="dim")
 
 
-def print_settings(config: DataclassInstance, *, as_json: bool) -> None:
-    """Print all settings, defaults included, as TOML or JSON."""
+def print_settings(config: DataclassInstance, *, as_json: bool, note: str = "") -> None:
+    """Print all settings, defaults included, as TOML or JSON; the note is a comment above them."""
     if as_json:
         print_json(asdict(config))
     else:
-        sys.stdout.write(to_toml(config))
+        comment = f"# {printable(' '.join(note.split()))}\n" if note else ""
+        sys.stdout.write(comment + to_toml(config))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 
 from rich.table import Table
@@ -15,6 +16,7 @@ from ramet.report.facts import parse_named_run, report_facts, report_folder
 from ramet.report.format import amount
 from ramet.report.page import Report, make_report, save_report
 from ramet.report.page_tables import front_marks
+from ramet.report.viewer import Export
 from ramet.terminal.console import out, print_json, table_console
 
 
@@ -24,11 +26,19 @@ def print_report(words: Sequence[str], *, into: Path | None, as_json: bool) -> N
     paths = [path for _, path in named]
     folder = report_folder(paths, into)
     with nullcontext() if as_json or not out.is_terminal else out.status("reading and drawing"):
-        report = make_report(paths, names=[name for name, _ in named])
+        report = make_report(paths, names=[name for name, _ in named], export=find_export())
         page = save_report(report, folder)
     if as_json:
         return print_json(report_facts(report) | {"page": str(page)})
     return _print_tables(report, page)
+
+
+def find_export() -> Export | None:
+    """The export of the viewer, if it is installed: `pip install 'ramet[view]'`."""
+    try:
+        return import_module("ramet.view.export").export
+    except ModuleNotFoundError:
+        return None
 
 
 def _print_tables(report: Report, page: Path) -> None:

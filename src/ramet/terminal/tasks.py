@@ -13,7 +13,7 @@ from ramet.errors import ConfigError
 from ramet.interfaces import Taskset
 from ramet.store.facts import tree_facts
 from ramet.tasks.play import demonstrate
-from ramet.tasks.registry import TASKSETS, check_index, check_split, taskset_class
+from ramet.tasks.registry import check_index, check_split, taskset_class, taskset_names
 from ramet.tasks.validate import validate
 from ramet.terminal.console import command, out, print_json
 from ramet.terminal.live import table
@@ -24,7 +24,7 @@ MAX_FAULTS = 10  # printed per split
 
 def list_tasksets(*, as_json: bool) -> None:
     """Print every taskset, one line each."""
-    facts = [{"name": name, "about": taskset_class(name).about} for name in TASKSETS]
+    facts = [{"name": name, "about": _about(name)} for name in taskset_names()]
     if as_json:
         return print_json(facts)
     grid = Table.grid(padding=(0, 2))
@@ -33,6 +33,13 @@ def list_tasksets(*, as_json: bool) -> None:
     out.print(grid)
     hint = f"\n{command()} tasks show NAME prints samples; {command()} run NAME:SPLIT/INDEX runs one task"
     return out.print(hint, style="dim")
+
+
+def _about(name: str) -> str:
+    try:
+        return getattr(taskset_class(name), "about", "")
+    except ConfigError as error:  # an entry point of a package that is broken
+        return str(error)
 
 
 def show_tasks(taskset: Taskset, split: str | None, *, num_tasks: int, start: int, dialect: str, as_json: bool) -> None:

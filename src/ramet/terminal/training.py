@@ -80,6 +80,8 @@ HIDDEN_AT_ZERO = {
     *("passed_on", "impossible", "unearned", "refused", "faults", "repairs", "judge_failed", "judge_capped"),
     *(f"root_stops/{stop}" for stop in ("window", "budget", "turns", "repeats", "deadline")),
 }
+OF_ORACLE = " (oracle)"  # after the name of a number that demonstrations have, and not the model
+OF_TREES = ("reward", "success", "delegated", "nodes", "tokens", "critical_path_tokens")
 
 
 class TrainingView:
@@ -109,6 +111,11 @@ class TrainingView:
         self.times.append(self.now())
 
     @property
+    def shows_oracle(self) -> bool:
+        """Whether the trees are demonstrations: their numbers are those of the oracle, not of the model."""
+        return "warmstart" in (self.kind, f"{self.part}start")
+
+    @property
     def steps_left(self) -> int:
         """Steps of the run that remain."""
         return self.totals.get("train", 0) - len(self.records.get("train", []))
@@ -119,7 +126,7 @@ class TrainingView:
         records = self.records.get(self.part, [])
         lines: list[Any] = [self._headline(len(records))]
         if records:
-            lines += [curves(records), *notes(records[-1])]
+            lines += [curves(records, oracle=self.shows_oracle), *notes(records[-1])]
         return Group(*lines)
 
     def _headline(self, done: int) -> Table:
@@ -128,7 +135,7 @@ class TrainingView:
         line = Table.grid(padding=(0, 2))
         parts = [
             Text(self.name, style="bold"),
-            Text("supervised start" if "warmstart" in (self.kind, f"{self.part}start") else "training"),
+            Text("supervised start" if self.shows_oracle else "training"),
             Text(f"step {min(done + 1, total):,} of {total:,}"),
             ProgressBar(total=max(total, 1), completed=done, width=20),
             Text("done" if done >= total else "" if left is None else f"about {clock(left)} left", style="dim"),
@@ -137,8 +144,8 @@ class TrainingView:
         return line
 
 
-def curves(records: Sequence[dict[str, Any]]) -> Table:
-    """One line per metric: name, newest value, course, and success by depth."""
+def curves(records: Sequence[dict[str, Any]], *, oracle: bool = False) -> Table:
+    """One line per metric: name, newest value, course, and success by depth. `oracle`: of its demonstrations."""
     grid = Table.grid(padding=(0, 2))
     numbers = [scalars(record) for record in records]
     for name, label, shape in SHOWN:
@@ -148,7 +155,9 @@ def curves(records: Sequence[dict[str, Any]]) -> Table:
         known = [value for value in values if value is not None]
         if known and (name not in HIDDEN_AT_ZERO or any(known)):
             more = by_depth(records[-1]) if name == "success" else ""
-            grid.add_row(label, Text(f"{known[-1]:{shape}}", justify="right"), sparkline(values[-HISTORY:]), more)
+            whose = OF_ORACLE if oracle and name in OF_TREES else ""
+            newest = Text(f"{known[-1]:{shape}}", justify="right")
+            grid.add_row(f"{label}{whose}", newest, sparkline(values[-HISTORY:]), more)
     return grid
 
 
@@ -231,7 +240,7 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
             sys.stdout.write(json.dumps(record) + "\n")
             sys.stdout.flush()
         elif not live:
-            out.print(step_line(record))
+            out.print(step_line(record, oracle=view.shows_oracle))
 
     try:
         with live_view(view, out) if live else nullcontext():
@@ -241,8 +250,7 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
             out.print(f"resume with: {resume_command(started[0])}", style="dim")
         raise
     if not as_json:
-        newest = latest(run.path) or run.path
-        out.print(f"{newest}  ({command()} run QUESTION --model {newest})", style="dim")
+        out.print(f"{latest(run.path) or run.path}  ({run_command(run)})", style="dim")
         for line in ending(run, view.records.get("train", []), view.steps_left):
             out.print(line, style="dim", soft_wrap=True)
     return run
@@ -269,12 +277,18 @@ def restart_command(run: RunDir) -> str:
     return f"{command()} {run.kind} {run.path / 'config.toml'} model={best_folder(run.path)}{skip}"
 
 
+def run_command(run: RunDir) -> str:
+    """Run the model of a training on a task that it was trained on."""
+    settings = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
+    return f"{command()} run {settings['task']}/0 --model {run.path}"
+
+
 def resume_command(run: RunDir) -> str:
     return f"{command()} {run.kind} --resume {run.path}"
 
 
-def step_line(record: dict[str, Any]) -> Text:
-    """One step in one line.
+def step_line(record: dict[str, Any], *, oracle: bool = False) -> Text:
+    """One step in one line. `oracle`: its trees are demonstrations.
 
     Example:
         str(step_line({"step": 3, "loss": 0.25, "note": "slow"}))  # "step 4  loss 0.250  slow"
@@ -285,7 +299,8 @@ def step_line(record: dict[str, Any]) -> Text:
     for name, label, shape in PRINTED:
         value = numbers.get(name)
         if value is not None and (value or name not in HIDDEN_AT_ZERO):
-            parts.append(f"{label} {value:{shape}}")
+            whose = OF_ORACLE if oracle and name in OF_TREES else ""
+            parts.append(f"{label}{whose} {value:{shape}}")
     text = Text("  ".join(parts))
     for note in notes(record):
         text.append("  ").append_text(note)

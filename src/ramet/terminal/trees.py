@@ -3,63 +3,118 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 import anyio
 from rich.table import Table
+from rich.text import Text
 
+from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
+from ramet.config import AUTO
+from ramet.draw import one_line
 from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, closing, open_engines
-from ramet.errors import EngineError, StoreError
+from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engines
+from ramet.engine.probing import choose_dialect
+from ramet.errors import ConfigError, EngineError, StoreError
+from ramet.inputs.open import open_world, without_secrets
+from ramet.inputs.settings import RunConfig
+from ramet.interfaces import Engine, Windowed, World
 from ramet.store import RunDir, query, read_trees
+from ramet.store.atomic import write_text
 from ramet.store.facts import node_facts, tree_facts
 from ramet.tasks.judge import open_judge
 from ramet.tasks.play import goal_comparison, goal_measure, goal_problem, grade
-from ramet.tasks.question import RunPlan
+from ramet.tasks.question import WHICH_MODEL, RunPlan
 from ramet.terminal.console import command, out, print_json, table_console, warn
 from ramet.terminal.live import summary, watch_tree
-from ramet.types import Tree
+from ramet.types import Node, Tree
 
+READABLE = 8  # characters: a column of a table is not narrower, unless its name is
+MAX_RECORDS, LONG_VALUE = 20, 1000  # rows, and characters of a value, where a table would be too wide
 MAX_DRAWN = 10  # trees drawn by one command; a run may hold thousands
 
 
-def run_question(plan: RunPlan, *, api_key: str | None, runs: Path, as_json: bool) -> None:
-    """Run one tree, grade it if it has a taskset, and store it in a new run directory."""
+def run_question(plan: RunPlan, *, api_key: str | None, runs: Path, as_json: bool) -> bool:
+    """Run one tree, grade it if it has a taskset, and store it in a new run directory; whether there is an answer."""
     config = plan.config
+    clone_config(config.engine, config.clone)  # a bad setting fails before a model is loaded
     engine, judge = open_engines(config.engine, None if plan.taskset is None else config.judge, api_key=api_key)
-    anyio.run(partial(_run_question, plan, engine, judge, runs=runs, as_json=as_json))
+    clones = open_clone_engine(config.engine, config.clone, api_key=api_key)
+    return anyio.run(partial(_run_question, plan, engine, judge, clones, runs=runs, as_json=as_json))
 
 
 async def _run_question(
-    plan: RunPlan, engine: OpenedEngine, judge: OpenedEngine | None, *, runs: Path, as_json: bool
-) -> None:
-    async with closing(engine, judge):
-        tree_run = TreeRun(plan.task, _tree_options(plan, engine))
-        if isinstance(engine, HttpEngine):
-            await engine.check()  # before a run directory is created
+    plan: RunPlan,
+    engine: OpenedEngine,
+    judge: OpenedEngine | None,
+    clones: OpenedEngine | None,
+    *,
+    runs: Path,
+    as_json: bool,
+) -> bool:
+    async with closing(engine, judge, clones), open_world(plan.config, plan.task.context, plan.world) as world:
+        options = tree_options(plan, engine, world, clones)
+        tree_run = TreeRun(plan.task, options)  # refuses what does not fit before the server is asked
+        plan = replace(plan, config=await check_engines(plan.config, engine, clones))
+        if plan.config.dialect != tree_run.tree.dialect:
+            tree_run = TreeRun(plan.task, replace(options, dialect=plan.config.dialect))
 
-        run_dir = RunDir.create(runs, plan.config.question, config=plan.config)
+        run_dir = RunDir.create(runs, plan.config.question, config=without_secrets(plan.config), facts=plan.plugins())
 
         async def grade_tree() -> None:
             if plan.taskset is not None:
                 judging = None if judge is None else open_judge(judge, plan.config.judge, run=run_dir.path)
                 await grade(tree_run.tree, plan.taskset, tree_run.world, judge=judging)
 
-        await run_and_store(tree_run, run_dir, as_json=as_json, after=grade_tree)
+        said = engine_notes(engine, clones)
+        try:
+            await run_and_store(tree_run, run_dir, as_json=as_json, after=grade_tree)
+        finally:
+            for note in engine_notes(engine, clones)[len(said) :]:
+                warn(note)
+        return tree_run.tree.answer is not None
 
 
-def _tree_options(plan: RunPlan, engine: OpenedEngine) -> TreeOptions:
+async def check_engines(config: RunConfig, engine: OpenedEngine, clones: OpenedEngine | None) -> RunConfig:
+    """Reach the servers, find out the model if none was named, and choose the dialect."""
+    try:
+        for one in (engine, clones):
+            if isinstance(one, HttpEngine):
+                await one.check()
+    except EngineError as error:
+        if config.engine.model or str(error).startswith("which model?"):
+            raise
+        raise ConfigError(f"{WHICH_MODEL} ({error})") from None
+    if isinstance(engine, HttpEngine):
+        config = replace(config, engine=replace(config.engine, model=engine.model))
+    dialect = await choose_dialect(config.dialect, [one for one in (engine, clones) if one is not None])
+    for note in engine_notes(engine, clones):
+        warn(note)
+    return replace(config, dialect=dialect)
+
+
+def engine_notes(*engines: OpenedEngine | None) -> list[str]:
+    """What was found out about the servers, a line each."""
+    return [note for engine in engines if isinstance(engine, HttpEngine) for note in engine.notes]
+
+
+def tree_options(plan: RunPlan, engine: Engine, world: World | None, clones: Engine | None = None) -> TreeOptions:
+    """How the tree of a plan is run. A model in this process may have a smaller window than the settings."""
     config = plan.config
+    if world is None and plan.taskset is not None:
+        world = plan.taskset.world(plan.task)
+    window = engine.window if isinstance(engine, Windowed) else config.budget.window
     return TreeOptions(
         engine=engine,
-        budget=config.budget,
-        dialect=config.dialect,
-        world=None if plan.taskset is None else plan.taskset.world(plan.task),
+        clone_engine=clones,
+        budget=replace(config.budget, window=min(window, config.budget.window)),
+        dialect="tools" if config.dialect == AUTO else config.dialect,
+        world=world,
         temperature=config.temperature,
         seed=config.seed,
         show_budget=config.show_budget,
@@ -77,6 +132,8 @@ async def run_and_store(
     tree_run: TreeRun, run_dir: RunDir, *, as_json: bool = False, after: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Run, show and store a tree; `after` may grade it. An interrupted tree is stored with the nodes it has."""
+    interrupted = True
+    tree_run.watcher = LiveLog(run_dir.path)
     try:
         if as_json or not out.is_terminal:
             await tree_run.run()
@@ -84,16 +141,23 @@ async def run_and_store(
             await watch_tree(tree_run, out)
         if after is not None:
             await after()
+        interrupted = False
     except EngineError as error:
+        interrupted = False
         raise EngineError(f"{error} · the unfinished tree is in {run_dir.path}") from error
     finally:
         if tree_run.tree.nodes:
             run_dir.write([tree_run.tree])
+        if interrupted:
+            _print_result(tree_run.tree, run_dir, as_json=as_json, note="interrupted; the tree so far is in ")
+    _print_result(tree_run.tree, run_dir, as_json=as_json)
+
+
+def _print_result(tree: Tree, run_dir: RunDir, *, as_json: bool, note: str = "") -> None:
     if as_json:
-        print_json(tree_facts(tree_run.tree) | {"run": str(run_dir.path)})
-    else:
-        out.print(summary(tree_run.tree, width=out.width))
-        out.print(f"{run_dir.path}  ({command()} show {run_dir.path})", style="dim")
+        return print_json(tree_facts(tree) | {"run": str(run_dir.path)})
+    out.print(summary(tree, width=out.width))
+    return out.print(f"{note}{run_dir.path}  ({command()} show {run_dir.path})", style="dim")
 
 
 def show_trees(path: Path, *, tree_id: str | None, as_json: bool) -> None:
@@ -126,11 +190,36 @@ def show_node(path: Path, index: int, *, tree_id: str | None, as_json: bool) -> 
     node = tree.nodes[index]
     if as_json:
         return print_json(node_facts(node) | {"pieces": [asdict(piece) for piece in node.pieces]})
+    out.print(f"node {node.index}{_place(tree, node)}: {one_line(node.goal, 200)}", style="bold")
     for piece in node.pieces:
         out.rule("sampled" if piece.sampled else "given", style="green" if piece.sampled else "dim")
         out.print(piece.text)
     out.rule(f"{node.stop}" + (f": {node.error}" if node.error else ""))
     return None
+
+
+def save_moving_tree(path: Path, file: Path, *, tree_id: str | None) -> None:
+    """Write an SVG file in which a tree grows: the first tree, unless an id is given."""
+    from ramet.report.moving import moving_tree
+
+    trees = _matching_trees(path, tree_id, limit=1)
+    if not trees:
+        raise StoreError(f"{path} has no finished tree yet")
+    write_text(file, moving_tree(trees[0]) + "\n")
+    out.print(f"{file}: tree {trees[0].id}, {len(trees[0].nodes)} nodes")
+
+
+def _place(tree: Tree, node: Node) -> str:
+    """Which clone of which node it is, as its parent reads it: `clone 2.1` is the first clone of the second turn."""
+    if node.parent is None:
+        return ", the root"
+    turns = tree.nodes[node.parent].turns
+    places = [
+        (turn, turns[turn].children.index(node.index))
+        for turn in range(len(turns))
+        if node.index in turns[turn].children
+    ]
+    return "".join(f", clone {turn + 1}.{place + 1} of node {node.parent}" for turn, place in places[:1])
 
 
 def _matching_trees(path: Path, tree_id: str | None, *, limit: int | None) -> list[Tree]:
@@ -153,7 +242,24 @@ def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
     names, rows = query(path, sql, on_problem=warn)
     if as_json:
         return print_json([dict(zip(names, row, strict=True)) for row in rows])
+    console = table_console()
+    if sum(min(len(name), READABLE) + 3 for name in names) > console.width:
+        return _print_records(names, rows)
     table = Table(*names)
     for row in rows:
         table.add_row(*["" if value is None else str(value) for value in row])
-    return table_console().print(table)
+    return console.print(table)
+
+
+def _print_records(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows with more columns than fit beside each other: a line for each value."""
+    longest = max(map(len, names))
+    for number, row in enumerate(rows[:MAX_RECORDS], start=1):
+        out.rule(f"row {number:,} of {len(rows):,}", align="left")
+        for name, value in zip(names, row, strict=True):
+            text = "" if value is None else one_line(str(value)[:LONG_VALUE], max(20, out.width - longest - 2))
+            out.print(Text.assemble((f"{name:<{longest}}  ", "dim"), text))
+    hidden = len(rows) - MAX_RECORDS
+    if hidden > 0:
+        out.print(f"… and {hidden:,} more rows", style="dim")
+    out.print("Long values are cut: name fewer columns, or give --json.", style="dim")

@@ -1,21 +1,24 @@
 """Training on trees: one loop for reward and demonstrations, over a `Backend` that holds the weights.
 
-    from ramet.train import TrainConfig, train
-    run = train(TrainConfig(model="smollm2", task="craft:train", steps=50), on_step=print)
+    import ramet
+    run = ramet.train(model="smollm2", task="craft:train", steps=50, on_step=print)
 
-Names are loaded on first use. Outside `ramet.train.local` nothing imports torch.
+`ramet.train` is this package and can be called: that is `ramet.train.train`. Names are loaded on first use. Outside
+`ramet.train.local` nothing imports torch.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ramet.train.loop import resume, train
+    from ramet.train.api import resume, train
     from ramet.train.settings import TrainConfig, WarmConfig
 
-_HOMES = {"TrainConfig": "settings", "WarmConfig": "settings", "resume": "loop", "train": "loop"}
+_HOMES = {"TrainConfig": "settings", "WarmConfig": "settings", "resume": "api", "train": "api"}
 
 __all__ = ["TrainConfig", "WarmConfig", "resume", "train"]
 
@@ -24,3 +27,13 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ramet.train' has no attribute {name!r}")
     return getattr(import_module(f"ramet.train.{_HOMES[name]}"), name)
+
+
+class _Package(ModuleType):
+    """A package that can be called like its main function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.train(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Package

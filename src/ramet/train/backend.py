@@ -40,8 +40,11 @@ class Backend(Protocol):
         """Log-probs under the current weights, in the shape of `Row.logprobs`: 0 where the mask is False."""
         ...
 
-    async def optim_step(self, *, learning_rate: float, last: bool = True) -> float:
-        """Clip and apply the gradient; returns its norm before clipping. A norm that is not finite is a TrainError."""
+    async def optim_step(self, *, learning_rate: float, last: bool = True) -> float | None:
+        """Clip and apply the gradient; returns its norm before clipping, None where a server does not report it.
+
+        A norm that is not finite is a TrainError.
+        """
         ...
 
     async def discard(self) -> None: ...  # drops the gradient

@@ -104,6 +104,10 @@ def draw_budget(budget: Budget, bounds: Bounds, *, seed: int) -> Budget:
     return replace(budget, **drawn)
 
 
+def _options_of(attempt: Attempt, options: TreeOptions) -> TreeOptions:
+    return replace(options, budget=attempt.budget, seed=attempt.seed, name=attempt.id)
+
+
 async def collect(
     taskset: Taskset,
     attempts: Sequence[Attempt],
@@ -116,7 +120,7 @@ async def collect(
     async def run_one(place: int) -> None:
         attempt = attempts[place]
         try:
-            tree = await play(taskset, attempt.task, replace(options, budget=attempt.budget, seed=attempt.seed))
+            tree = await play(taskset, attempt.task, _options_of(attempt, options))
         except RametError as error:  # raised below, not inside an exception group
             failed.append(error)
             group.cancel_scope.cancel()

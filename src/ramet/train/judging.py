@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 
-from ramet.config import POLICY, EngineConfig
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, closing, judge_config, judge_key, open_engine
+from ramet.engine.settings import POLICY, EngineConfig
 from ramet.tasks.judge import Judge, open_judge
 from ramet.train.backend import Backend
 from ramet.train.settings import TrainConfig

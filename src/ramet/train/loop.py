@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from ramet.agent.dialects import make_dialect
+from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.budget import Budget
 from ramet.config import load
 from ramet.credit import Group, load_rule
 from ramet.errors import ConfigError, TrainError
-from ramet.interfaces import Rule, Taskset
+from ramet.interfaces import Rule, Taskset, Windowed
 from ramet.store import RunDir
 from ramet.store.checkpoints import checkpoint_path
 from ramet.store.lock import exclusive_lock
+from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
+from ramet.tasks.worlds import with_world
 from ramet.train.backend import Backend
 from ramet.train.collect import collect, step_attempts
 from ramet.train.curriculum import Curriculum
@@ -26,6 +29,7 @@ from ramet.train.decisions import DecisionReplays
 from ramet.train.demos import demos_source, open_demos
 from ramet.train.groups import GroupPool
 from ramet.train.judging import judge_engine_config, training_judge
+from ramet.train.length import change_length
 from ramet.train.levels import Level, find_levels
 from ramet.train.metrics import tree_metrics
 from ramet.train.phase import (
@@ -35,10 +39,11 @@ from ramet.train.phase import (
     Phase,
     continue_run,
     ignore,
-    open_local,
+    open_configured,
     reopen_run,
     tracked,
 )
+from ramet.train.preview import check_first_task
 from ramet.train.refill import collect_with_signal, step_groups
 from ramet.train.settings import TrainConfig, WarmConfig, resolve_model_path, warm_config
 from ramet.train.step import credited_rows
@@ -66,7 +71,7 @@ def train(
     config: TrainConfig,
     *,
     runs: Path | str = "runs",
-    open_backend: OpenBackend = open_local,
+    open_backend: OpenBackend = open_configured,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
 ) -> RunDir:
@@ -77,7 +82,8 @@ def train(
     config = replace(config, model=resolve_model_path(config.model))
     plan = check_plan(config)
     backend = open_backend(plan.warm or config)
-    run = RunDir.create(runs, config.name, config=config, kind="train")
+    _check_first_task(plan, backend)
+    run = RunDir.create(runs, config.name, config=config, kind="train", facts=plugin_facts(config))
     with exclusive_lock(run.path):
         return _continue(plan, run, backend, open_backend=open_backend, on_step=on_step, on_start=on_start)
 
@@ -85,13 +91,22 @@ def train(
 def resume(
     path: Path | str,
     *,
-    open_backend: OpenBackend = open_local,
+    steps: int | None = None,
+    minutes: float | None = None,
+    open_backend: OpenBackend = open_configured,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
+    accept_changes: bool = False,
 ) -> RunDir:
-    """Continue a run from its newest checkpoint. Steps after it are repeated, with the same result."""
+    """Continue a run from its newest checkpoint. Steps after it are repeated, with the same result.
+
+    `steps` gives the run another number of steps, `minutes` another limit of time. A run whose plug-ins have changed
+    since is refused unless `accept_changes`.
+    """
+    check_plugins(RunDir.open(path), accept_changes=accept_changes)
     with reopen_run(path, kind="train") as run:
-        plan = resolve_plan(load(TrainConfig, file=run.path / "config.toml"))
+        config = change_length(run, load(TrainConfig, file=run.path / "config.toml"), steps=steps, minutes=minutes)
+        plan = resolve_plan(config)
         return _continue(plan, run, None, open_backend=open_backend, on_step=on_step, on_start=on_start)
 
 
@@ -134,6 +149,17 @@ def _as_part(on_step: OnStep, part: str, record: dict[str, Any]) -> None:
     on_step(record | {"part": part})
 
 
+def _check_first_task(plan: TrainPlan, backend: Backend) -> None:
+    """Refuse a window that is too small for the first task now, and not after the supervised start."""
+    window = backend.engine.window if isinstance(backend.engine, Windowed) else None
+    split = plan.levels[0].split if plan.levels else plan.split
+    try:
+        check_first_task(plan.taskset, split, plan.config, backend.renderer, window=window)
+    except ConfigError:
+        backend.close()
+        raise
+
+
 def check_plan(config: TrainConfig) -> TrainPlan:
     """The plan of settings, with all task files found. Loads neither torch nor a model."""
     plan = resolve_plan(config)
@@ -148,13 +174,14 @@ def resolve_plan(config: TrainConfig) -> TrainPlan:
     check_trackers(config.track)
     make_dialect(config.dialect)
     judge_engine_config(config)
-    taskset, split = _find_split(config.task, config.taskset)
+    name, _ = parse_spec(config.task)
+    taskset, split = _find_split(config.task, config)
     rule = load_rule(config.rule, config.credit)
     if config.group_size == 1:
         _check_group_of_one(rule, config.rule)
     evaluation = None
     if config.eval.every:
-        evaluation = _find_split(config.eval.task or f"{taskset.name}:eval", config.taskset)
+        evaluation = _find_split(config.eval.task or f"{name}:eval", config)
     warm = warm_config(config)
     if warm is not None:
         check_source(warm)
@@ -166,9 +193,9 @@ def resolve_plan(config: TrainConfig) -> TrainPlan:
     )
 
 
-def _find_split(spec: str, options: dict[str, Any]) -> tuple[Taskset, str]:
+def _find_split(spec: str, config: TrainConfig) -> tuple[Taskset, str]:
     name, split = parse_spec(spec)
-    taskset = load_taskset(name, **options)
+    taskset = with_world(load_taskset(name, **config.taskset), config.world)
     return taskset, check_split(taskset, split)
 
 
@@ -197,6 +224,7 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
         instructions=config.instructions,
         delegate_instructions=config.delegate_instructions,
         judge=judge,
+        watcher=LiveLog(run.path),
     )
 
     curriculum = Curriculum(plan.levels, plan.taskset, config, records=run.metrics()) if plan.levels else None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ramet.credit import Credits
-from ramet.interfaces import Taskset
+from ramet.interfaces import HasSizes, Taskset
 from ramet.train.behaviour import average, behaviour_metrics, success
 from ramet.types import Judging, Tree
+
+LARGEST_ALONE = 16  # sizes up to this one have numbers of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +52,48 @@ def tree_metrics(trees: Sequence[Tree], taskset: Taskset | None = None) -> dict[
             "critical_path_tokens": average([tree.usage.critical_path_tokens for tree in trees]),
             "answered": average([tree.answer is not None for tree in trees]),
         }
+        | size_metrics(trees, taskset)
         | behaviour_metrics(trees, taskset)
         | judge_metrics(trees)
     )
+
+
+def size_metrics(trees: Sequence[Tree], taskset: Taskset | None) -> dict[str, Any]:
+    """Success of roots, share that delegated, and number of trees, by size of the task; empty if tasks have no sizes.
+
+    The tasks of two steps differ in size, and so does their mean success; success at one size can be compared.
+    """
+    if not isinstance(taskset, HasSizes):
+        return {}
+    by_size: dict[int, list[Tree]] = {}
+    for tree in trees:
+        size = taskset.size_of(tree.task)
+        if size is not None:
+            by_size.setdefault(range_start(size), []).append(tree)
+    found = {size_range(start): of_size for start, of_size in sorted(by_size.items())}
+    return {
+        "success_by_size": {name: success([tree.root for tree in of_size]) for name, of_size in found.items()},
+        "delegated_by_size": {
+            name: average([len(tree.nodes) > 1 for tree in of_size]) for name, of_size in found.items()
+        },
+        "trees_by_size": {name: len(of_size) for name, of_size in found.items()},
+    }
+
+
+def range_start(size: float) -> int:
+    """The smallest whole number of a size's range: sizes up to 16 stand alone, ranges of larger ones double."""
+    whole = math.ceil(size)
+    return whole if whole <= LARGEST_ALONE else 2 ** (whole - 1).bit_length() // 2 + 1
+
+
+def size_range(start: int) -> str:
+    """What a range of sizes is called.
+
+    Example:
+        size_range(range_start(5))   # "5"
+        size_range(range_start(40))  # "33-64"
+    """
+    return str(start) if start <= LARGEST_ALONE else f"{start}-{2 * (start - 1)}"
 
 
 def judge_metrics(trees: Sequence[Tree]) -> dict[str, Any]:

@@ -56,11 +56,20 @@ def ignore(event: object) -> None:
 
 
 def open_local(config: TrainConfig | WarmConfig) -> Backend:
-    """The default backend: the model in this process."""
+    """The model in this process."""
     from ramet.models.packages import check_packages
 
     check_packages()  # a one-line error instead of a traceback
     from ramet.train.local.backend import open_backend
+
+    return open_backend(config)
+
+
+def open_configured(config: TrainConfig | WarmConfig) -> Backend:
+    """The backend that the settings name."""
+    if config.backend.kind == "local":
+        return open_local(config)
+    from ramet.train.tinker.open import open_backend
 
     return open_backend(config)
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ramet.budget import Budget
-from ramet.config import JudgeConfig, build
+from ramet.config import build
 from ramet.credit.counterfactual import Counterfactual
+from ramet.engine.settings import JudgeConfig
 from ramet.errors import ConfigError
 from ramet.models.folders import BUILTIN_MODELS
 from ramet.store.checkpoints import latest
 from ramet.tasks.registry import parse_spec
+from ramet.train.backend_settings import BackendConfig
 from ramet.train.loss import Loss
 
 
@@ -171,9 +173,10 @@ class TrainConfig:
 
     name: str = "train"  # name of the run directory
     model: str = "smollm2"  # or a Hugging Face folder
-    task: str = "arithmetic:train"  # NAME:SPLIT
+    task: str = "arithmetic:train"  # NAME:SPLIT, or a taskset of your own: file.py:Name
     taskset: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the taskset
-    dialect: str = "tools"
+    world: str = ""  # a world of your own for its tasks, file.py:Name; empty: the taskset's
+    dialect: str = "tools"  # or one of your own, file.py:Name
     steps: int = 100
     tasks_per_step: int = 8
     group_size: int = 8  # trees per task
@@ -196,12 +199,13 @@ class TrainConfig:
     instructions: str = ""  # added to the system prompt of every node
     delegate_instructions: str = ""  # added to the system prompt of nodes that may delegate
     judge: JudgeConfig = field(default_factory=JudgeConfig)  # grades nodes that the taskset cannot grade
-    rule: str = "rao"  # credit rule
+    rule: str = "rao"  # credit rule, or one of your own: file.py:Name
     credit: dict[str, Any] = field(default_factory=dict[str, Any])  # settings of the credit rule
     counterfactual: Counterfactual = field(default_factory=Counterfactual)  # decisions that are taken the other way
     loss: Loss = field(default_factory=Loss)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    backend: BackendConfig = field(default_factory=BackendConfig)  # where the weights are
     eval: EvalConfig = field(default_factory=EvalConfig)
     warm: dict[str, Any] = field(
         default_factory=dict[str, Any]
@@ -229,6 +233,10 @@ class TrainConfig:
         if self.overlap and self.loss.kind == "plain" and self.loss.ceiling is None:
             raise ConfigError(
                 "overlap needs importance weights for trees of older weights: loss.kind cispo or ppo, or a loss.ceiling"
+            )
+        if self.backend.kind == "tinker" and self.temperature != 1:
+            raise ConfigError(
+                f"backend.kind=tinker needs temperature=1, at which servers score; got {self.temperature:g}"
             )
         _check_groups(self)
         _check_several(self)
@@ -271,6 +279,7 @@ class WarmConfig:
     model: str = "smollm2"
     task: str = "arithmetic:train"  # NAME:SPLIT, demonstrated by its oracle
     taskset: dict[str, Any] = field(default_factory=dict[str, Any])
+    world: str = ""  # a world of your own for its tasks, file.py:Name; empty: the taskset's
     run: str = ""  # learn from the trees of this run directory instead
     least: float = 1.0  # lowest root score of a tree to learn from
     honest_failures: bool = False  # also learn from demonstrations whose root fails and reports it
@@ -288,6 +297,7 @@ class WarmConfig:
     loss: Loss = field(default_factory=lambda: Loss(kind="plain", aggregation="token"))
     update: UpdateConfig = field(default_factory=lambda: UpdateConfig(learning_rate=1e-4))
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    backend: BackendConfig = field(default_factory=BackendConfig)
     track: tuple[str, ...] = ()
     save_every: int = 100
     keep_checkpoints: int = 1
@@ -307,6 +317,7 @@ class WarmConfig:
 SHARED = (
     "task",
     "taskset",
+    "world",
     "dialect",
     "budget",
     "show_budget",
@@ -314,7 +325,7 @@ SHARED = (
     "instructions",
     "delegate_instructions",
 )  # settings of the run that its supervised start may override
-SAME = ("name", "model", "seed", "sampler", "track")  # settings that both share
+SAME = ("name", "model", "seed", "sampler", "backend", "track")  # settings that both share
 
 
 def warm_config(config: TrainConfig) -> WarmConfig | None:
@@ -328,7 +339,8 @@ def warm_config(config: TrainConfig) -> WarmConfig | None:
         return None
     shared = {name: getattr(config, name) for name in SHARED}
     warm = build(WarmConfig, shared | config.warm, inside="warm.")
-    return replace(warm, name="warm", model=config.model, seed=config.seed, sampler=config.sampler)
+    same = {name: getattr(config, name) for name in ("model", "seed", "sampler", "backend")}
+    return replace(warm, name="warm", **same)
 
 
 Bounds = Mapping[str, tuple[Any, Any]]  # least and most of each limit

@@ -1,4 +1,4 @@
-"""Variants of a training run: the same run for a single agent, to compare clones with.
+"""Variants of a training run to compare it with: a single agent, and the credit rule as published.
 
 single_variant(load(TrainConfig, file=recipe_file("craft-135m")))
 """
@@ -27,6 +27,25 @@ def single_variant(config: TrainConfig) -> TrainConfig:
     name = config.name if config.name.endswith(SUFFIX) else config.name + SUFFIX
     warm = _alone(config.warm) if config.warm.get("steps") else config.warm
     return replace(config, name=name, budget={**config.budget, **ALONE}, warm=warm)
+
+
+PUBLISHED: Mapping[str, Any] = {"baseline": "leave_one_out", "depth_weights": True, "clone_cost": 0.0}
+
+
+def published_variant(config: TrainConfig) -> TrainConfig:
+    """The same run with the rule of Recursive Agent Optimization (arXiv 2605.06639) as its recipes have it.
+
+    Rewards are compared with those of the other trees' roots, every depth has the same total weight, clones cost
+    nothing, all tokens weigh the same, and a node may give its own goal to a clone. The name ends with `-published`.
+    """
+    loss = replace(config.loss, kind="cispo", bounds=None, aggregation="token")
+    name = f"{config.name}-published"
+    return replace(config, name=name, rule="rao", credit=dict(PUBLISHED), loss=loss, allow_same_goal=True)
+
+
+def from_start(config: TrainConfig, model: str) -> TrainConfig:
+    """The same run without a supervised start of its own: it begins with this model."""
+    return replace(config, model=model, warm={**config.warm, "steps": 0} if config.warm else {})
 
 
 def _alone(warm: Mapping[str, Any]) -> dict[str, Any]:

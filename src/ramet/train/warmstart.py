@@ -25,14 +25,17 @@ from ramet.store import RunDir, read_trees
 from ramet.store.lock import exclusive_lock
 from ramet.tasks.dice import seed_of
 from ramet.tasks.play import demonstrate
+from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
+from ramet.tasks.worlds import with_world
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
 from ramet.train.ahead import Ahead
 from ramet.train.backend import Backend
 from ramet.train.collect import draw_budget
 from ramet.train.decisions import REPLAY
-from ramet.train.phase import OnStart, OpenBackend, Phase, continue_run, ignore, open_local, reopen_run, tracked
+from ramet.train.length import change_length
+from ramet.train.phase import OnStart, OpenBackend, Phase, continue_run, ignore, open_configured, reopen_run, tracked
 from ramet.train.prefetch import Collect
 from ramet.train.replay import replay, uses_tokens_of
 from ramet.train.rows import Row, tree_rows
@@ -46,7 +49,7 @@ def warmstart(
     config: WarmConfig,
     *,
     runs: Path | str = "runs",
-    open_backend: OpenBackend = open_local,
+    open_backend: OpenBackend = open_configured,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
 ) -> RunDir:
@@ -54,7 +57,7 @@ def warmstart(
     config = replace(config, model=resolve_model_path(config.model))
     check_source(config)
     backend = open_backend(config)
-    run = RunDir.create(runs, config.name, config=config, kind="warmstart")
+    run = RunDir.create(runs, config.name, config=config, kind="warmstart", facts=plugin_facts(config))
     with exclusive_lock(run.path):
         return _continue(config, run, backend, on_step=on_step, on_start=on_start)
 
@@ -62,13 +65,19 @@ def warmstart(
 def resume_warmstart(
     path: Path | str,
     *,
-    open_backend: OpenBackend = open_local,
+    steps: int | None = None,
+    open_backend: OpenBackend = open_configured,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
+    accept_changes: bool = False,
 ) -> RunDir:
-    """Continue from the newest checkpoint."""
+    """Continue from the newest checkpoint; `steps` gives the run another number of steps.
+
+    A run whose plug-ins have changed is refused unless `accept_changes`.
+    """
+    check_plugins(RunDir.open(path), accept_changes=accept_changes)
     with reopen_run(path, kind="warmstart") as run:
-        config = load(WarmConfig, file=run.path / "config.toml")
+        config = change_length(run, load(WarmConfig, file=run.path / "config.toml"), steps=steps)
         check_source(config)
         return _continue(config, run, open_backend(config), on_step=on_step, on_start=on_start)
 
@@ -103,12 +112,12 @@ def check_source(config: WarmConfig) -> tuple[Taskset, str]:
     """The taskset and split of the demonstrations; what does not exist is reported before a model is loaded."""
     check_trackers(config.track)
     name, split = parse_spec(config.task)
-    taskset = load_taskset(name, **config.taskset)
+    taskset = with_world(load_taskset(name, **config.taskset), config.world)
     if config.run:
         load_demonstrations(config)
     else:
         make_dialect(config.dialect)
-        check_split(taskset, split)
+        split = check_split(taskset, split)
     return taskset, split
 
 
@@ -192,15 +201,15 @@ async def _oracle_step(
 
 def make_step(config: WarmConfig, folder: str, step: int) -> list[Tree]:
     """The demonstrations of one step, in a process of its own. `folder` is that of the model."""
-    taskset, split, renderer = _opened(config.task, json.dumps(config.taskset), folder)
+    taskset, split, renderer = _opened(config.task, json.dumps(config.taskset), config.world, folder)
     return anyio.run(_oracle_step, taskset, split, config, renderer, step)
 
 
 @cache
-def _opened(task: str, options: str, folder: str) -> tuple[Taskset, str, TokenRenderer]:
+def _opened(task: str, options: str, world: str, folder: str) -> tuple[Taskset, str, TokenRenderer]:
     """What a worker process needs for every step."""
     name, split = parse_spec(task)
-    taskset = load_taskset(name, **json.loads(options))
+    taskset = with_world(load_taskset(name, **json.loads(options)), world)
     return taskset, check_split(taskset, split), load_renderer(folder)
 
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ramet.errors import StoreError
-from ramet.store.atomic import atomic_folder, temporary_name
-from ramet.store.checkpoints import STATE, checkpoint_path, latest, list_checkpoints
+from ramet.store.atomic import atomic_folder
+from ramet.store.checkpoints import STATE, checkpoint_path, delete_old, latest
 from ramet.train.local.learner import Learner, state_dict
 from ramet.train.local.learner import load_state as restore
 from ramet.train.local.policy import Policy
@@ -46,7 +46,7 @@ def save(learner: Learner, run: Path, *, step: int, tokenizer: Path, keep: int) 
         before = latest(run)
         kept = "there is no older one" if before is None else f"the last one is {before}"
         raise StoreError(f"cannot save {folder}: {' '.join(str(error).split())}; {kept}") from None
-    _delete_old(run, keep)
+    delete_old(run, keep)
     return folder
 
 
@@ -102,11 +102,3 @@ def _write_config(model: PreTrainedModel, folder: Path) -> None:
     config.save_pretrained(folder)
     if model.generation_config is not None:
         model.generation_config.save_pretrained(folder)
-
-
-def _delete_old(run: Path, keep: int) -> None:
-    """Rename old checkpoints before deleting them, so that half of one is never taken for a complete one."""
-    for old in list_checkpoints(run)[:-keep]:
-        old.rename(temporary_name(old))
-    for leftover in (run / "checkpoints").glob(".*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)

@@ -1,0 +1,96 @@
+"""`ramet serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ramet.cli.options import ApiKey, ConfigFile, Runs, ShowBudget, Temperature
+from ramet.cli.view import viewing
+
+
+def serve(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Any other setting, like budget.turns=4 or max_body_bytes=65536."
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on (default: 127.0.0.1). Others need --keys.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port (default: 8100); 0 is any free one.")] = None,
+    keys: Annotated[str | None, typer.Option(help="TOML file with API keys and their limits.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="http: an OpenAI-compatible server. local: in this process.")
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="Address of the model's server (default: http://127.0.0.1:8000/v1).")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Model name on its server. smollm2, or a folder with config.json, is loaded into this process unless "
+            "--engine or --base-url names a server."
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the model for clients; `ramet` always works.")] = None,
+    api_key: ApiKey = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2, for exact token ids over HTTP."),
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Generated tokens per request (default: 4000).")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes per request, including the root (default: 16).")] = None,
+    depth: Annotated[int | None, typer.Option(help="Levels below the root (default: 3).")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Wall-clock time per request (default: no limit).")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Trees at once (default: 64).")] = None,
+    queue: Annotated[int | None, typer.Option(help="Requests that may wait (default: 256); more get 429.")] = None,
+    dialect: Annotated[
+        str | None, typer.Option(help="Format of the model's actions: tools, python or terse (default: tools).")
+    ] = None,
+    temperature: Temperature = None,
+    show_budget: ShowBudget = None,
+    runs: Runs = Path("runs"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no line per tree.")] = False,
+    view: Annotated[bool, typer.Option("--view", help="Also show the trees in the browser.")] = False,
+) -> None:
+    """Answer OpenAI clients with trees of clones, each within a hard budget.
+
+    Example: ramet serve --model my-model --tokens 4000 --nodes 16
+
+    curl 127.0.0.1:8100/v1/responses --json '{"model": "ramet", "input": "Hi"}'
+
+    import openai
+    client = openai.OpenAI(base_url="http://127.0.0.1:8100/v1", api_key="none")
+    print(client.responses.create(model="ramet", input="Hi").output_text)
+
+    A request can lower its budget: "model": "ramet:tokens=2000,depth=2". See docs/serve.md.
+    """
+    from ramet.terminal.serving import run_server
+
+    flags = {
+        "host": host,
+        "port": port,
+        "keys": keys,
+        "name": name,
+        "engine.kind": engine,
+        "engine.base_url": base_url,
+        "engine.model": model,
+        "engine.tokenizer": tokenizer,
+        "budget.tokens": tokens,
+        "budget.nodes": nodes,
+        "budget.depth": depth,
+        "budget.seconds": seconds,
+        "concurrency": concurrency,
+        "queue": queue,
+        "dialect": dialect,
+        "temperature": temperature,
+        "show_budget": show_budget,
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
+    with viewing(view, runs, stay=False):
+        run_server(file=config, words=settings or [], flags=given, api_key=api_key, runs=runs, quiet=quiet)

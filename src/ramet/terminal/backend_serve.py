@@ -1,0 +1,80 @@
+"""`ramet backend serve`: a SkyRL server until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from ramet.errors import EngineError
+from ramet.models.folders import cache_folder
+from ramet.terminal.console import command, out
+from ramet.train.tinker.skyrl import Server, ServerSettings, check_model, jax_settings, running
+from ramet.train.tinker.skyrl_environment import find_python
+
+STOPPED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(BaseException):
+    """The user or the system asked this command to stop."""
+
+
+def serve(
+    model: str,
+    *,
+    port: int,
+    folder: Path,
+    python: Path | None,
+    install: bool,
+    rank: int,
+    adapters: int,
+    session_timeout_s: int,
+    ready_s: float,
+    words: Sequence[str],
+) -> None:
+    """Start a server and keep it until Ctrl-C or SIGTERM."""
+    backend = jax_settings(words, rank=rank, adapters=adapters)
+    source = check_model(model)
+    settings = ServerSettings(
+        model=source,
+        folder=folder,
+        python=find_python(python, install=install, say=out.print),
+        port=port,
+        session_timeout_s=session_timeout_s,
+        backend=backend,
+        compile_cache=cache_folder() / "jax",
+    )
+    out.print(f"starting SkyRL with {source} (log: {folder / 'server.log'})")
+    try:
+        with _until_stopped(), running(settings, ready_s=ready_s) as server:
+            _announce(server)
+            code = server.process.wait()
+            raise EngineError(f"the server ended by itself with exit code {code} (log: {server.log})")
+    except Stopped:
+        out.print("stopped")
+
+
+@contextmanager
+def _until_stopped() -> Generator[None]:
+    """Raise `Stopped` inside the block at the first signal; later ones are ignored, so that stopping is complete."""
+
+    def stopped(number: int, _frame: FrameType | None) -> None:
+        for each in STOPPED:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(signal.Signals(number).name)
+
+    before = {each: signal.signal(each, stopped) for each in STOPPED}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _announce(server: Server) -> None:
+    out.print(f"ready: {server.url}")
+    out.print(f"  {command()} backend check {server.url}")
+    out.print(f"  {command()} train RECIPE model={server.base_model} backend.kind=tinker backend.base_url={server.url}")
+    out.print(f"Ctrl-C stops it; checkpoints and database stay in {server.log.parent}")

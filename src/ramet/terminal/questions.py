@@ -1,0 +1,137 @@
+"""`ramet run --questions FILE`: a tree for each question of a file, several at a time, answers as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from ramet.agent.tree import TreeRun
+from ramet.draw import one_line
+from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engine
+from ramet.errors import ConfigError, EngineError, RametError
+from ramet.inputs.open import open_world
+from ramet.inputs.settings import RunConfig
+from ramet.inputs.texts import read_texts
+from ramet.inputs.world import InputWorld, join_worlds
+from ramet.interfaces import World
+from ramet.store.lock import exclusive_lock
+from ramet.tasks.question import resolve_run
+from ramet.tasks.questions import AnswerFile, Asked, plan_asked, read_questions
+from ramet.terminal.console import out
+from ramet.terminal.trees import check_engines, tree_options
+
+WIDTH = 60  # characters of a question and of its answer in a line
+
+
+def run_questions(file: str, source: Mapping[str, Any], *, api_key: str | None, runs: Path, as_json: bool) -> bool:
+    """Answer the questions that have no answer yet; whether all of them have one now.
+
+    The budget is that of each question. Interrupted, the same command goes on where it stopped.
+    """
+    asked = read_questions(file, stdin=sys.stdin.buffer)
+    flags = {**source["flags"], "question": asked[0].question}
+    plan = resolve_run(file=source["file"], words=source["words"], flags=flags)
+    config = replace(plan.config, question="")
+    texts = read_texts(config.context, limit=config.context_bytes)
+    plan_asked(config, asked[0], texts=texts)
+    clone_config(config.engine, config.clone)  # a bad setting fails before a model is loaded
+    engine = open_engine(config.engine, api_key=api_key)
+    clones = open_clone_engine(config.engine, config.clone, api_key=api_key)
+    batch = Batch(file, config, asked, texts=texts, runs=runs, as_json=as_json)
+    anyio.run(batch.run, engine, clones)
+    return batch.print_end()
+
+
+class Batch:
+    """The questions of one command."""
+
+    def __init__(
+        self,
+        file: str,
+        config: RunConfig,
+        asked: Sequence[Asked],
+        *,
+        texts: Mapping[str, str],
+        runs: Path,
+        as_json: bool,
+    ) -> None:
+        self.config, self.asked, self.texts = config, asked, texts
+        self.file, self.runs, self.as_json = file, runs, as_json
+        self.failed: list[RametError] = []
+        self.answers: AnswerFile | None = None
+        self.clones: OpenedEngine | None = None
+
+    async def run(self, engine: OpenedEngine, clones: OpenedEngine | None) -> None:
+        async with closing(engine, clones), open_world(self.config, {}, None) as tools:
+            config = await check_engines(self.config, engine, clones)  # before a run directory is created
+            answers = self.answers = AnswerFile.open(self.file, self.config, runs=self.runs)
+            self.config, self.clones = config, clones
+            with exclusive_lock(answers.run.path):
+                await self._run_missing(engine, tools, answers)
+        if self.failed:
+            hint = f"finished answers are kept in {answers.path}: run the same command again to resume"
+            raise EngineError(f"{self.failed[0]} · {hint}") from self.failed[0]
+
+    async def _run_missing(self, engine: OpenedEngine, tools: World | None, answers: AnswerFile) -> None:
+        missing = answers.missing(self.asked)
+        self.done = len(self.asked) - len(missing)
+        if self.done and not self.as_json:
+            out.print(f"{self.done:,} of {len(self.asked):,} questions are answered already", style="dim")
+        slots = anyio.Semaphore(self.config.concurrency)
+        async with anyio.create_task_group() as group:
+
+            async def answer(asked: Asked) -> None:
+                try:
+                    await self._answer(asked, engine, tools, answers)
+                except EngineError as error:  # raised once, after the group
+                    self.failed.append(error)
+                    group.cancel_scope.cancel()
+                finally:
+                    slots.release()
+
+            for asked in missing:
+                await slots.acquire()
+                group.start_soon(answer, asked)
+
+    async def _answer(self, asked: Asked, engine: OpenedEngine, tools: World | None, answers: AnswerFile) -> None:
+        """Run one tree. A question that cannot be run at all is recorded with the reason."""
+        try:
+            plan = plan_asked(self.config, asked, texts=self.texts)
+            world = plan.world
+            if tools is not None:
+                own = world or InputWorld(plan.task.context, {})
+                world = join_worlds({"the question": own, "an MCP server": tools})
+            tree = await TreeRun(plan.task, tree_options(plan, engine, world, self.clones)).run()
+            facts = answers.add(asked, tree)
+        except ConfigError as error:
+            facts = answers.add(asked, None, error=str(error))
+        self.done += 1
+        self._print(facts)
+
+    def _print(self, facts: Mapping[str, Any]) -> None:
+        if self.as_json:
+            sys.stdout.write(json.dumps(facts, ensure_ascii=True) + "\n")
+            return sys.stdout.flush()
+        result = (
+            facts["answer"] if facts["answer"] is not None else f"no answer: {facts.get('error', facts.get('stop'))}"
+        )
+        place = f"{self.done:,} of {len(self.asked):,}"
+        return out.print(f"{place}  {one_line(facts['question'], WIDTH)}  →  {one_line(str(result), WIDTH)}")
+
+    def print_end(self) -> bool:
+        """Print where the answers are; whether every question has one."""
+        if self.answers is None:
+            return False
+        wanted = {(one.id, one.digest) for one in self.asked}
+        rows = [row for row in self.answers.answers() if (row.get("id"), row.get("digest")) in wanted]
+        without = sum(row.get("answer") is None for row in rows)
+        if not self.as_json:
+            note = f", {without:,} without an answer" if without else ""
+            out.print(f"{len(rows):,} of {len(self.asked):,} questions{note}: {self.answers.path}", style="dim")
+        return not without and len(rows) == len(self.asked)

@@ -1,0 +1,147 @@
+"""`ramet backend` without a server: what is refused before anything is started, and what a check prints."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ramet.cli.backend import app
+from ramet.engine.tinker.sdk import open_service
+from ramet.errors import ConfigError, EngineError
+from ramet.terminal.backend_check import check_server, effects, only_model
+from ramet.train.tinker.probe import Capabilities
+from ramet.train.tinker.skyrl import LAUNCHER, check_model, jax_settings
+from ramet.train.tinker.skyrl_environment import COMPLETE, VERSION, find_python
+from tests.engine.faulty import says, serve
+
+JAX = Capabilities(
+    server="SkyRL",
+    sdk="tinker 0.24.1",
+    models=("m",),
+    reduction="row_mean",
+    keeps_versions=False,
+    clips_gradients=False,
+    honours_betas=True,
+    cispo_bounds=True,
+)
+
+
+def folder_with(tmp_path: Path, **config: object) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").touch()
+    return tmp_path
+
+
+def test_a_model_class_that_the_server_lacks_is_refused_with_those_it_has(tmp_path: Path):
+    for classes, named in ((["GPT2LMHeadModel"], "GPT2LMHeadModel"), (None, "none")):
+        with pytest.raises(
+            ConfigError, match=rf"architectures is {named}; SkyRL on JAX serves LlamaForCausalLM, Qwen3"
+        ):
+            check_model(folder_with(tmp_path, architectures=classes))
+    assert check_model(folder_with(tmp_path, architectures=["Qwen3ForCausalLM"])) == tmp_path.resolve()
+
+
+def test_a_config_that_is_no_object_is_one_line(tmp_path: Path):
+    folder_with(tmp_path)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(ConfigError, match=r"cannot read .*config\.json"):
+        check_model(tmp_path)
+
+
+def test_settings_of_the_server_are_checked_by_name():
+    given = jax_settings(["tensor_parallel_size=2", "enforce_eager=true"], rank=8, adapters=4)
+    assert given["tensor_parallel_size"] == 2
+    assert given["enforce_eager"] is True
+    assert (given["max_lora_rank"], given["max_lora_adapters"]) == (8, 4)
+    with pytest.raises(ConfigError, match="did you mean tensor_parallel_size"):
+        jax_settings(["tensor_parallel=2"], rank=8, adapters=4)
+    with pytest.raises(ConfigError, match="train_micro_batch_size is a whole number, true or false; got 'two'"):
+        jax_settings(["train_micro_batch_size=two"], rank=8, adapters=4)
+
+
+def test_without_an_environment_both_ways_to_get_one_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RAMET_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"add --install .* or --python PATH"):
+        find_python(None, install=False, say=print)
+
+
+def test_an_environment_counts_only_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RAMET_CACHE", str(tmp_path))
+    environment = tmp_path / f"skyrl-{VERSION}-py{sys.version_info.major}.{sys.version_info.minor}"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin" / "python").touch()
+    with pytest.raises(ConfigError, match="--install"):
+        find_python(None, install=False, say=print)
+    (environment / COMPLETE).touch()
+    assert find_python(None, install=False, say=print) == environment / "bin" / "python"
+
+
+def test_a_python_that_cannot_be_run_or_has_no_skyrl_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"cannot run .*missing: No such file"):
+        find_python(tmp_path / "missing", install=False, say=print)
+    with pytest.raises(ConfigError, match=rf"has no skyrl: .* -m pip install 'skyrl\[tinker,jax\]=={VERSION}'"):
+        find_python(Path(sys.executable), install=False, say=print)
+
+
+def test_the_launcher_binds_its_port_before_it_imports_anything_of_the_server():
+    """So a port in use starts no engine. This Python has no skyrl."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-P", str(LAUNCHER), "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"cannot listen on 127.0.0.1:{port}: Address already in use\n")
+
+
+def test_the_launcher_imports_nothing_of_ramet():
+    text = LAUNCHER.read_text()
+    assert "import ramet" not in text
+    assert "from ramet" not in text
+
+
+def test_a_check_names_every_setting_that_the_server_ignores():
+    found = dict(effects(JAX))
+    assert found["update.max_grad_norm"] == "ignored by the server"
+    assert found["update.betas, update.weight_decay"] == found["loss.bounds of cispo"] == "obeyed"
+    assert found["overlap"] == "refused: a published version is replaced while training continues"
+    assert "scales every row" in found["loss.aggregation"]
+    other = dict(effects(replace(JAX, reduction="sum", keeps_versions=True, max_rank=32)))
+    assert (other["backend.rank"], found["backend.rank"]) == ("up to 32", "any")
+    assert other["overlap"].startswith("works")
+
+
+def test_a_wrong_address_is_one_line_without_the_client_package():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(EngineError, match=f"^nothing answers at {url}: "):
+            check_server(url, model=None, timeout_s=60, as_json=False)
+    with pytest.raises(ConfigError, match=r"an address like http://127\.0\.0\.1:8123; got 'localhost'"):
+        check_server("localhost", model=None, timeout_s=60, as_json=False)
+
+
+@pytest.mark.anyio
+async def test_another_kind_of_server_is_one_line():
+    async with serve(says("hello")) as server:
+        url = server.url.removesuffix("/v1")
+        with pytest.raises(EngineError, match=f"^{url} is no server of the Tinker API"):
+            await open_service(url)
+
+
+def test_a_model_is_chosen_only_when_there_is_one():
+    assert only_model(("m",)) == "m"
+    with pytest.raises(ConfigError, match="offers a, b: name one with --model"):
+        only_model(("a", "b"))
+
+
+@pytest.mark.parametrize("verb", ["serve", "check"])
+def test_help_names_the_options(verb: str):
+    shown = CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "200"}).output
+    expected = {"serve": ("--install", "--python", "--folder", "--port"), "check": ("--model", "--timeout-s", "--json")}
+    assert all(option in shown for option in expected[verb])

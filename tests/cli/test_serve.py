@@ -1,0 +1,123 @@
+"""`ramet serve` as a command: its help, its errors, and a model behind it over HTTP."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import openai
+import pytest
+from typer.testing import CliRunner
+
+import ramet
+from ramet.cli.main import app
+from ramet.errors import ConfigError
+from ramet.store import RunDir
+
+HELP_WIDTH = {"COLUMNS": "80", "TERM": "dumb"}
+
+
+def help_text() -> str:
+    return CliRunner().invoke(app, ["serve", "--help"], env=HELP_WIDTH).output
+
+
+def start(folder: Path, *words: str, key: str = "") -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(ramet.__file__).parents[1]), "RAMET_API_KEY": key}
+    command = [sys.executable, "-m", "ramet", "serve", *words]
+    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "which model?"),
+        (["--model", "m", "--host", "0.0.0.0"], "give --keys FILE"),
+        (["--model", "m", "--keys", "none.toml"], "cannot read none.toml"),
+        (["--model", "m", "--port", "70000"], "port is a number from 0 to 65535"),
+        (["--model", "m", "que=3"], "did you mean queue?"),
+        (["--model", "m", "--dialect", "tols"], "did you mean tools?"),
+        (["--model", "m", "--concurrency", "0"], "concurrency is a whole number from 1 up"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(tmp_path: Path, words: list[str], message: str):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        CliRunner().invoke(
+            app, ["serve", *words, "--runs", str(tmp_path)], catch_exceptions=False, standalone_mode=False
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.anyio
+async def test_the_lines_of_the_help_work_as_they_stand(tmp_path: Path):
+    from tests.engine.faulty import says, serve
+
+    async with serve(lambda request: says("Answer: Rome is warmer")) as model:
+        words = ["--base-url", model.url, "--model", "m", "--port", "0", "--runs", str(tmp_path)]
+        process = start(tmp_path, *words)
+        try:
+            assert process.stderr is not None
+            shown = [await _line(process) for _ in range(4)]
+            assert re.fullmatch(r"address  http://127.0.0.1:\d+/v1  \(this machine only, no key needed\)\n", shown[0])
+            assert shown[1] == "model    m  (http, dialect tools)\n"
+            assert shown[2].startswith("budget   4,000 tokens, 16 nodes, depth 3 per request")
+            assert shown[3] == f"trees    {tmp_path}/serve-m\n"
+            port = re.findall(r":(\d+)/v1", shown[0])[0]  # the one of the help may be taken
+            curl, python = (line.replace("8100", port) for line in _lines())
+            assert "Rome is warmer" in await _output(["bash", "-c", curl])
+            assert "Rome is warmer" in await _output([sys.executable, "-c", python])
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, rest = await _communicate(process)
+        assert process.returncode == 0
+        assert len(re.findall("answered", rest)) == 2
+    run = RunDir.open(tmp_path / "serve-m")
+    assert run.kind == "serve"
+    assert 'model = "m"' in (run.path / "config.toml").read_text()
+
+
+def _lines() -> tuple[str, str]:
+    """The curl line and the Python lines of the help, as a terminal of 80 columns shows them."""
+    lines = [line.strip() for line in help_text().splitlines()]
+    start = lines.index("import openai")
+    return next(line for line in lines if line.startswith("curl ")), "\n".join(lines[start : start + 3])
+
+
+async def _line(process: subprocess.Popen[str]) -> str:
+    import anyio
+
+    assert process.stderr is not None
+    return await anyio.to_thread.run_sync(process.stderr.readline)
+
+
+async def _communicate(process: subprocess.Popen[str]) -> tuple[str, str]:
+    import anyio
+
+    return await anyio.to_thread.run_sync(lambda: process.communicate(timeout=60))
+
+
+async def _output(command: list[str]) -> str:
+    import anyio
+
+    done = await anyio.run_process(command, check=False)
+    return (done.stdout + done.stderr).decode()
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path):
+    import socket
+
+    from ramet.serve.server import bind
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port}"), bind("127.0.0.1", port):
+            pass
+
+
+def test_openai_is_the_unchanged_client_of_these_tests():
+    assert openai.OpenAI.__module__ == "openai"

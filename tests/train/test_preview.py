@@ -1,0 +1,46 @@
+"""The first task of a training, tried before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ramet.config import load
+from ramet.errors import ConfigError
+from ramet.recipes import recipe_file
+from ramet.train.loop import check_plan, train
+from ramet.train.preview import preview
+from ramet.train.settings import TrainConfig
+from tests.train import small
+
+
+def tried(config: TrainConfig) -> str:
+    plan = check_plan(config)
+    return preview(plan.taskset, plan.split, config)
+
+
+def test_a_task_is_played_by_its_oracle_in_the_tokens_of_the_model() -> None:
+    said = tried(load(TrainConfig, file=recipe_file("nano")))
+    assert said.startswith("codes:train/0: its oracle answers, right, with ")
+    assert said.endswith(" of 64 tokens")
+
+
+def test_a_window_that_is_too_small_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    folder = small.folder(tmp_path)
+    config = small.config(folder, "budget.window=40")
+    with pytest.raises(ConfigError, match=r"arithmetic:train/\d+: the task needs a window of \d+ tokens"):
+        tried(config)
+    with pytest.raises(ConfigError, match=r"budget\.window is 40"):
+        train(config, runs=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_window_of_the_model_counts_too(tmp_path: Path) -> None:
+    folder = small.folder(tmp_path, max_position_embeddings=48)
+    with pytest.raises(ConfigError, match="the model reads at most 48 tokens"):
+        tried(small.config(folder))
+
+
+def test_a_model_that_is_elsewhere_is_no_error() -> None:
+    assert tried(TrainConfig(model="not-here")).startswith("no task was tried: no tokenizer at 'not-here'")
