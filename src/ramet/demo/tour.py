@@ -64,7 +64,7 @@ def _root(prompt: Prompt) -> Reply:
         return Reply(text=f"These parts are independent. {delegate(goals, [300, 900, None, 20])}", seconds=1.0)
     return Reply(
         text="Answer: Day tickets, opera roof, library, lunch at the food hall, ferry to the Fram museum. "
-        "Nobody was left to add up the cost: plan about 2,500 kroner, unchecked.",
+        "The cost was not added up: plan about 2,500 kroner, unchecked.",
         seconds=1.0,
     )
 
