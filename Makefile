@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 CLUSTER := .venv-cluster
 
-.PHONY: demo docs test test-clients test-cluster test-gpu test-peers docs-check fuzz soak partial-answers check format clean help
+.PHONY: demo docs test test-clients test-cluster test-slow test-gpu test-peers docs-check fuzz soak partial-answers check format clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
@@ -13,7 +13,7 @@ help:            ## this list
 demo: $(DONE)    ## train a model from nothing to delegate, and measure it (about ten minutes)
 	$(BIN)/ramet demo
 
-test: $(DONE)    ## the whole test suite, apart from what needs a CUDA device
+test: $(DONE)    ## the test suite; what takes long or needs more has a target of its own
 	@command -v chromium > /dev/null || echo "left out: tests of the viewer in a browser; to run them: apt-get install chromium"
 	$(BIN)/pytest -n auto --maxprocesses 4
 
@@ -37,6 +37,9 @@ docs: .venv-docs/.installed  ## the documentation site, in site/ (seconds; insta
 
 docs-check: $(DONE)  ## blocks of the documentation that take seconds: those that train or need a shell
 	$(BIN)/pytest -m slow_docs tests/test_docs.py
+
+test-slow: $(DONE)  ## what takes many seconds: benchmarks, unpacking and comparing the real model, a comparison of rules
+	$(BIN)/pytest -m slow -n auto --maxprocesses 4
 
 test-gpu: $(DONE)  ## what needs a CUDA device
 	$(BIN)/pytest -m gpu

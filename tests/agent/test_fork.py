@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 import ramet
@@ -95,6 +95,22 @@ def test_a_fork_that_continues_as_recorded_is_the_recorded_tree(
     assert canonical(again) == canonical(tree)
 
 
+@example(  # a repeated branch with one more call, cut off before it brought a turn
+    seeds=(27688, 239),
+    budget=ramet.Budget(
+        tokens=200_000,
+        nodes=400,
+        depth=2,
+        seconds=10,
+        children=2,
+        turns=2,
+        window=6000,
+        reserve=40,
+        prices=ramet.Prices(prompt=1.0, cached=0.5, generated=10.0),
+    ),
+    where=1,
+    change="none",
+)
 @settings(max_examples=200)
 @given(
     seeds=st.tuples(st.integers(0, 2**32), st.integers(0, 2**32)),

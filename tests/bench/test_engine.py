@@ -25,6 +25,8 @@ from ramet.bench.workload import Call, Progress, Workload, flat, trees
 from ramet.errors import ConfigError, EngineError
 from ramet.models.folders import load_model
 
+pytestmark = pytest.mark.slow
+
 FLAT = flat(batch=3, prompt=5, new=4)
 TREE = trees(count=1, system=20, longest=16)
 
@@ -245,7 +247,6 @@ def test_an_unknown_name_is_an_error_that_lists_the_accepted_ones(options: Optio
         bench(options)
 
 
-@pytest.mark.slow
 def test_an_engine_that_cannot_start_reports_the_reason_and_leaves_no_process(setting: Setting, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="it is not a Hugging Face model folder"):
         Subprocess("generate", replace(setting, folder=tmp_path), limit_s=120)
@@ -257,7 +258,6 @@ def test_an_engine_that_cannot_start_reports_the_reason_and_leaves_no_process(se
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.slow
 def test_the_command_needs_few_packages_besides_torch_and_transformers(tmp_path: Path) -> None:
     for name in ("pydantic", "duckdb", "pyarrow", "pydantic_monty", "json_repair", "typer"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} is not installed')")

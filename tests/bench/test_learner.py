@@ -14,6 +14,8 @@ from ramet.errors import ConfigError
 from tests.cli.test_main import complaint
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_mode_computes_the_same_gradient_and_packing_reads_fewer_tokens() -> None:
     rows = make_rows(prompt=20, answer=4, group=4, num_groups=2, vocabulary=VOCABULARY)

@@ -157,6 +157,7 @@ def test_a_demo_with_other_settings_is_refused(finished: tuple[Path, str], tmp_p
         demo(runs, words=("steps=3", *TINY[1:]), num_tasks=6)
 
 
+@pytest.mark.slow
 def test_a_comparison_trains_the_variants_from_the_same_start(
     finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ):

@@ -142,7 +142,9 @@ class ForkRun:
                 nodes[before.path].started_s = before.started_s
         for before in self.recording.branches:
             node = nodes.get(before.path)
-            if node is not None and all((node.path, i) in self.engine.repeated for i in range(len(node.turns))):
+            if node is None or node.path in self.engine.sampled:
+                continue
+            if all((node.path, i) in self.engine.repeated for i in range(len(node.turns))):
                 node.started_s, node.ended_s, node.usage = before.started_s, before.ended_s, replace(before.usage)
 
 
@@ -157,6 +159,7 @@ class ForkEngine:
         self.engine = engine
         self.recording = recording
         self.repeated: set[Place] = set()
+        self.sampled: set[Path] = set()  # nodes with a call that was not repeated, also if it brought no turn
         self.repeated_tokens = 0
         self.problem: str | None = None  # why the recorded turns cannot be repeated
         self.give_up: Callable[[], None] = _ignore  # ends the tree when there is a problem
@@ -208,6 +211,7 @@ class ForkEngine:
                 await self._fail(other)
             if say is not None:
                 return await self._said(say, max_tokens, stop)
+        self.sampled.add(node.path)
         return await self.engine.sample(
             prompt, max_tokens=max_tokens, stop=stop, temperature=temperature, seed=seed, meter=meter
         )

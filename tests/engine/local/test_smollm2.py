@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from ramet.engine.local import LocalEngine
@@ -22,7 +21,6 @@ QUESTIONS = (
 )
 
 
-@pytest.mark.slow
 def test_greedy_completions_equal_generate_over_fifty_prompts(smollm2: Path) -> None:
     model, renderer = load_model(smollm2, device="cpu"), load_renderer(smollm2)
     prompts = [
