@@ -1,4 +1,4 @@
-"""One update: sampler and learner agree, and what is wrong is told before anything has changed."""
+"""One update: sampler and learner agree, and an error is raised before anything has changed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.train import small
 
 
 class Book:
-    """Remembers what it is told."""
+    """Remembers what it is given."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, int, Mapping[str, float]]] = []

@@ -28,7 +28,7 @@ class Opened(ScriptedEngine):
 
 
 def answering(prompt: Prompt) -> str:
-    """As recorded, except that a node that is told of oranges counts them."""
+    """As recorded, except that a node that reads of oranges counts them."""
     told = "count oranges" in prompt.last or "5 oranges" in prompt.last
     return "Answer: 12 oranges" if told else script(prompt)
 

@@ -189,7 +189,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
   function editor(number, kind) {
     const sampled = texts.pieces.filter((piece) => piece.sampled)[number];
     const before = texts.pieces[texts.pieces.indexOf(sampled) - 1];
-    const area = h("textarea", { rows: 8, "aria-label": kind === "say" ? `what node ${state.selected} says in turn ${number}` : `what node ${state.selected} is told before turn ${number}` });
+    const area = h("textarea", { rows: 8, "aria-label": kind === "say" ? `what node ${state.selected} says in turn ${number}` : `what node ${state.selected} reads before turn ${number}` });
     area.value = kind === "say" ? sampled.text : before ? before.message ?? before.text : "";
     return h(
       "div", { class: "editor" }, area,
@@ -219,7 +219,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
   function told(node, number, piece) {
     if (edit && edit.turn === number && edit.kind === "tell") return editor(number, "tell");
     const message = piece.message ?? piece.text;
-    const change = isFile || !state.fork || !state.fork.possible || !state.stored ? null : h("button", { type: "button", class: "small", onclick: () => { edit = { turn: number, kind: "tell" }; draw(); } }, "edit what it is told");
+    const change = isFile || !state.fork || !state.fork.possible || !state.stored ? null : h("button", { type: "button", class: "small", onclick: () => { edit = { turn: number, kind: "tell" }; draw(); } }, "edit what it reads");
     if (number === 0) {
       return h("div", { class: "given-group" }, h("p", { class: "turn-head" }, h("span", { class: "what" }, "given"), h("span", { class: "fork" }, change)), h("div", { class: "got" }, results(message, null)), message !== piece.text ? h("details", {}, h("summary", {}, "whole prompt, with the system prompt"), h("pre", { class: "got", tabindex: "0" }, piece.text)) : null);
     }
