@@ -17,6 +17,7 @@ import ramet
 from ramet.cli.main import app
 from ramet.errors import ConfigError
 from ramet.store import RunDir
+from tests.waiting import PATIENCE_S
 
 HELP_WIDTH = {"COLUMNS": "80", "TERM": "dumb"}
 
@@ -96,7 +97,7 @@ async def _line(process: subprocess.Popen[str]) -> str:
 async def _communicate(process: subprocess.Popen[str]) -> tuple[str, str]:
     import anyio
 
-    return await anyio.to_thread.run_sync(lambda: process.communicate(timeout=60))
+    return await anyio.to_thread.run_sync(lambda: process.communicate(timeout=PATIENCE_S))
 
 
 async def _output(command: list[str]) -> str:

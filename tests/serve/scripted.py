@@ -10,7 +10,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from ramet.serve.settings import ServeConfig
 from ramet.types import Prompt
 
 FOREVER_S = 3600.0
+PATIENCE_S = 60.0  # until a test gives up; nothing depends on how long a thing takes
 ROOT = Path(__file__).parents[2]
 
 
@@ -114,6 +116,23 @@ def process(runs: Path, *settings: str) -> Generator[tuple[subprocess.Popen[str]
     finally:
         started.kill()
         started.communicate()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    done = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.02)):
+        if holds():
+            return
+        done.wait(0.02)
+    raise AssertionError("it never held")
+
+
+def until_idle(server: Served) -> None:
+    """Wait until the server holds nothing of any request. A client has its response a moment earlier."""
+    service = server.service
+    gate = service.gate
+    until(lambda: (gate.running, gate.waiting, service.bodies.held, service.running) == (0, 0, 0, {}))
 
 
 def main() -> None:

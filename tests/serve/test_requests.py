@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from ramet.budget import Budget
 from ramet.serve import chat, responses
 from ramet.serve.budgets import LIMITS, lowest, split_model
-from ramet.serve.conversation import Said, ToolCall, read_conversation
+from ramet.serve.conversation import Said, read_conversation
 from ramet.serve.errors import RequestError
 from ramet.serve.fields import Fields, parse_body
 from ramet.serve.schema import read_schema
+from ramet.types import ToolCall
 
 USER = {"role": "user", "content": "hello"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

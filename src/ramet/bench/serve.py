@@ -1,4 +1,4 @@
-"""`ramet serve` under load: trees at once, none lost, none doubled, every token accounted for; and its overhead.
+"""`ramet serve` under load: trees at once, none lost, none doubled, every token accounted for.
 
 The server runs in a process of its own, with a scripted model whose every call takes a while. Each request asks for
 another budget and gets an answer that names its question, so that a mix-up would be seen.
@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ import anyio
 import httpx
 
 from ramet.budget import Budget
+from ramet.engine.clients import Clients
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.serve.server import Served, serve
@@ -101,24 +102,21 @@ async def send(url: str, numbers: Sequence[int], *, at_once: int) -> Load:
     """Send one request per number, so many at once."""
     load = Load()
     waiting = iter(numbers)
-    limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
+    clients = Clients(httpx.Timeout(TIMEOUT_S))
 
-    async def client(session: httpx.AsyncClient) -> None:
+    async def client() -> None:
         for number in waiting:
             limits = ",".join(f"{name}={limit}" for name, limit in budget_of(number).items())
             message = {"role": "user", "content": f"question {number}"}
+            body = {"model": f"ramet:{limits}", "messages": [message]}
             began = time.perf_counter()
-            response = await session.post(
-                f"{url}/chat/completions", json={"model": f"ramet:{limits}", "messages": [message]}
-            )
+            async with clients.stream("POST", f"{url}/chat/completions", json=body) as response:
+                await response.aread()
             load.add(number, response, time.perf_counter() - began)
 
-    async with (
-        httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits) as session,
-        anyio.create_task_group() as group,
-    ):
+    async with aclosing(clients), anyio.create_task_group() as group:
         for _ in range(at_once):
-            group.start_soon(client, session)
+            group.start_soon(client)
     return load
 
 
@@ -235,23 +233,29 @@ def resident_mb(pid: int) -> float:
     return 0.0
 
 
-def bench(*, requests: int, at_once: int, rounds: int, python: Path | None, as_json: bool) -> bool:
-    """Measure, print, and return whether nothing was wrong."""
+def bench(*, requests: int, at_once: int, disconnects: int, rounds: int, python: Path | None, as_json: bool) -> bool:
+    """Measure, print, and return whether nothing was wrong. A part with the number 0 is left out."""
     from rich.console import Console
 
+    from ramet.bench.serve_disconnects import measure_disconnects, print_disconnects
     from ramet.bench.serve_peers import measure_overhead, print_overhead
 
     console = Console(stderr=as_json, highlight=False)
-    with tempfile.TemporaryDirectory() as folder, console.status("measuring"):
-        load = anyio.run(partial(measure_load, Path(folder), requests=requests, at_once=at_once))
-        if not as_json:
-            _print_load(console, load)
-        overhead = anyio.run(partial(measure_overhead, Path(folder), rounds=rounds, python=python)) if rounds else {}
+    found: dict[str, Facts] = {}
+    with tempfile.TemporaryDirectory() as name, console.status("measuring"):
+        folder = Path(name)
+        parts: list[tuple[str, int, Any, Callable[[Console, Facts], None]]] = [
+            ("load", requests, partial(measure_load, folder, requests=requests, at_once=at_once), _print_load),
+            ("disconnects", disconnects, partial(measure_disconnects, folder, number=disconnects), print_disconnects),
+            ("overhead", rounds, partial(measure_overhead, folder, rounds=rounds, python=python), print_overhead),
+        ]
+        for part, number, measure, show in parts:
+            if number:
+                found[part] = anyio.run(measure)
+                show(console, found[part])
     if as_json:
-        sys.stdout.write(json.dumps({"load": load, "overhead": overhead}, indent=1) + "\n")
-    elif overhead:
-        print_overhead(console, overhead)
-    return not load["wrong"]
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return not found.get("load", {}).get("wrong")
 
 
 def _print_load(console: Console, load: Facts) -> None:

@@ -7,7 +7,24 @@ from typing import Annotated
 
 import typer
 
-from ramet.cli.options import ApiKey, ConfigFile, Runs, ShowBudget, Temperature
+from ramet.cli.options import (
+    ApiKey,
+    BaseUrl,
+    ConfigFile,
+    Depth,
+    DialectName,
+    EngineKind,
+    ModelName,
+    Nodes,
+    Provider,
+    Runs,
+    Seconds,
+    Seed,
+    ShowBudget,
+    Temperature,
+    Tokenizer,
+    Tokens,
+)
 from ramet.cli.view import viewing
 
 
@@ -24,41 +41,28 @@ def serve(
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port (default: 8100); 0 is any free one.")] = None,
     keys: Annotated[str | None, typer.Option(help="TOML file with API keys and their limits.")] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="http: an OpenAI-compatible server. local: in this process.")
-    ] = None,
-    base_url: Annotated[
-        str | None, typer.Option(help="Address of the model's server (default: http://127.0.0.1:8000/v1).")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model name on its server. smollm2, or a folder with config.json, is loaded into this process unless "
-            "--engine or --base-url names a server."
-        ),
-    ] = None,
+    engine: EngineKind = None,
+    base_url: BaseUrl = None,
+    model: ModelName = None,
+    provider: Provider = None,
     name: Annotated[str | None, typer.Option(help="Name of the model for clients; `ramet` always works.")] = None,
     api_key: ApiKey = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2, for exact token ids over HTTP."),
-    ] = None,
-    tokens: Annotated[int | None, typer.Option(help="Generated tokens per request (default: 4000).")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes per request, including the root (default: 16).")] = None,
-    depth: Annotated[int | None, typer.Option(help="Levels below the root (default: 3).")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Wall-clock time per request (default: no limit).")] = None,
+    tokenizer: Tokenizer = None,
+    tokens: Tokens = None,
+    nodes: Nodes = None,
+    depth: Depth = None,
+    seconds: Seconds = None,
     concurrency: Annotated[int | None, typer.Option(help="Trees at once (default: 64).")] = None,
     queue: Annotated[int | None, typer.Option(help="Requests that may wait (default: 256); more get 429.")] = None,
-    dialect: Annotated[
-        str | None, typer.Option(help="Format of the model's actions: tools, python or terse (default: tools).")
-    ] = None,
+    dialect: DialectName = None,
     temperature: Temperature = None,
+    seed: Seed = None,
     show_budget: ShowBudget = None,
     runs: Runs = Path("runs"),
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no line per tree.")] = False,
     view: Annotated[bool, typer.Option("--view", help="Also show the trees in the browser.")] = False,
 ) -> None:
-    """Answer OpenAI clients with trees of clones, each within a hard budget.
+    """Answer OpenAI clients with trees of clones: one tree for each request, within a hard budget.
 
     Example: ramet serve --model my-model --tokens 4000 --nodes 16
 
@@ -78,6 +82,7 @@ def serve(
         "keys": keys,
         "name": name,
         "engine.kind": engine,
+        "engine.provider": provider,
         "engine.base_url": base_url,
         "engine.model": model,
         "engine.tokenizer": tokenizer,
@@ -89,6 +94,7 @@ def serve(
         "queue": queue,
         "dialect": dialect,
         "temperature": temperature,
+        "seed": seed,
         "show_budget": show_budget,
     }
     given = {key: value for key, value in flags.items() if value is not None}

@@ -22,7 +22,7 @@ from ramet.agent.dialects import make_dialect
 from ramet.errors import EngineError
 from ramet.interfaces import Engine
 from ramet.serve import chat, responses
-from ramet.serve.asking import Answer, Ask, Asked, OnProgress, budget_facts
+from ramet.serve.asking import TOO_LITTLE_MONEY, Answer, Ask, Asked, OnProgress, budget_facts
 from ramet.serve.budgets import lowest
 from ramet.serve.conversation import Remembered
 from ramet.serve.errors import RequestError
@@ -197,14 +197,20 @@ class Endpoint:
 
     def _asked(self, ask: Ask, reservation: Reservation, on_progress: OnProgress | None) -> Asked:
         service = self.service
-        return Asked(
-            ask,
-            engine=service.engine,
-            dialect=service.dialect,
-            config=service.config,
-            budget=reservation.budget,
-            on_progress=on_progress,
-        )
+        try:
+            return Asked(
+                ask,
+                engine=service.engine,
+                dialect=service.dialect,
+                config=service.config,
+                budget=reservation.budget,
+                on_progress=on_progress,
+            )
+        except RequestError as error:
+            if error.code == TOO_LITTLE_MONEY and reservation.rest_of_money:
+                reservation.settle(None)
+                raise reservation.account.money_used_up() from None
+            raise
 
     async def _stream(
         self,
@@ -292,7 +298,8 @@ def _remembered(store: TreeStore, account: Account) -> Remembered:
 def _line(tree_id: str, asked: Asked) -> str:
     tree = asked.tree
     used = tree.usage
-    return f"tree {tree_id}  {tree.root.stop}  {used.tokens:,} tokens  {len(tree.nodes)} nodes  {tree.seconds:.1f} s"
+    nodes = f"{len(tree.nodes):,} node{'s' if len(tree.nodes) > 1 else ''}"
+    return f"tree {tree_id}  {tree.root.stop}  {used.tokens:,} tokens  {nodes}  {tree.seconds:.1f} s"
 
 
 class Pages:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ramet.agent.options import TreeOptions
+from ramet.agent.toolcalls import call_text, messages_text
 from ramet.agent.tree import TreeRun
 from ramet.agent.wording import cut
 from ramet.budget import Budget
@@ -14,14 +15,15 @@ from ramet.draw import one_line
 from ramet.errors import ConfigError
 from ramet.interfaces import Dialect, Engine, HostFunction
 from ramet.serve.budgets import Limits
-from ramet.serve.conversation import KEY, Conversation, ToolCall
-from ramet.serve.dialect import ServedDialect, check_tools, unfenced
+from ramet.serve.conversation import KEY, Conversation
+from ramet.serve.dialect import served_dialect, unfenced
 from ramet.serve.errors import RequestError
 from ramet.serve.schema import Schema
 from ramet.serve.settings import ServeConfig
 from ramet.serve.tools import ToolUse
-from ramet.types import Message, Node, Stop, Task, Tree
+from ramet.types import Message, Node, Stop, Task, ToolCall, Tree
 
+TOO_LITTLE_MONEY = "too_little_money"  # code of an error: the budget does not pay for one turn
 SHOWN_GOAL = 200  # characters of a goal or an answer in a line of progress
 OnProgress = Callable[[str], None]
 
@@ -123,9 +125,8 @@ class Asked:
         budget: Budget,
         on_progress: OnProgress | None = None,
     ) -> None:
-        check_tools(dialect, ask.use)
         self.ask = ask
-        self.dialect = ServedDialect(dialect, ask.conversation, use=ask.use, schema=ask.schema)
+        self.dialect = served_dialect(dialect, ask.conversation, use=ask.use, schema=ask.schema)
         history = ask.conversation.history
         context = {**({KEY: history} if history else {}), **ask.context}
         options = TreeOptions(
@@ -144,6 +145,8 @@ class Asked:
         try:
             self.run = TreeRun(task, options)
         except ConfigError as error:
+            if "money" in str(error):
+                raise RequestError(400, str(error), code=TOO_LITTLE_MONEY) from None
             code = "context_length_exceeded" if "window" in str(error) else None
             raise RequestError(400, str(error), param="messages", code=code) from None
 
@@ -175,7 +178,7 @@ class Asked:
 
 
 def _text(message: Message) -> str:
-    return message.content
+    return "".join([messages_text([message]), *map(call_text, message.calls)])
 
 
 def cut_at(text: str, stop: tuple[str, ...]) -> str:

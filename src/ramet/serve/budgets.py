@@ -78,6 +78,8 @@ def lowest(budget: Budget, *limits: tuple[str, Limits]) -> Budget:
         lowest(Budget(tokens=4000, depth=3), ("model", {"tokens": 2000, "depth": 9}))  # Budget(tokens=2000, depth=3)
     """
     for param, asked in limits:
+        if not asked:
+            continue
         lowered = {key: _lower(budget, key, value) for key, value in asked.items()}
         try:
             budget = replace(budget, **lowered)

@@ -18,10 +18,11 @@ from ramet.serve.common import (
     refuse_sampling,
     sse,
 )
-from ramet.serve.conversation import Remembered, Said, ToolCall, read_conversation
+from ramet.serve.conversation import Remembered, Said, read_conversation
 from ramet.serve.errors import RequestError, wrong
 from ramet.serve.fields import Fields
 from ramet.serve.tools import read_tools
+from ramet.types import ToolCall
 
 NAME = "chat"
 DONE = b"data: [DONE]\n\n"
@@ -74,7 +75,7 @@ def _call(entry: Fields) -> ToolCall:
     function = entry.object("function")
     if function is None:
         raise entry.wrong("function", "an object with a name and arguments")
-    return ToolCall(id=entry.text("id"), name=function.text("name"), arguments=function.text("arguments", "{}"))
+    return ToolCall(id=entry.text("id"), name=function.text("name"), arguments=function.text("arguments", "") or "{}")
 
 
 def usage(answer: Answer) -> dict[str, Any]:

@@ -9,19 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ramet.agent.toolcalls import call_text
 from ramet.serve.errors import wrong
+from ramet.types import ToolCall
 
 KEY = "conversation"  # of the text that clones can be handed
 Remembered = Callable[[str], str | None]  # by the id of a tool call: all that the root wrote and read until then
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """A call of a client's tool. `id` names the tree that made it."""
-
-    id: str
-    name: str
-    arguments: str  # JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +73,6 @@ def _check_calls(spoken: Sequence[Said]) -> dict[str, str]:
         missing = ", ".join(sorted(waiting))[:200]
         raise wrong(spoken[0].param.partition("[")[0], f"these tool calls have no result: {missing}")
     return names
-
-
-def call_text(call: ToolCall) -> str:
-    """A call as the dialect `tools` writes it."""
-    return f'<tool_call>{{"name": "{call.name}", "arguments": {call.arguments or "{}"}}}</tool_call>'
 
 
 def _line(said: Said, names: dict[str, str]) -> str:

@@ -1,24 +1,29 @@
 """The root of a served tree reads the client's messages, calls the client's tools and answers in the client's format.
 
-`ServedDialect` wraps the dialect of the server. Only the root differs; clones are those of any other tree.
+`ServedDialect` wraps the dialect of the server, `ServedNative` one with native tool calling. Only the root differs;
+clones are those of any other tree.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal, cast
 
+from ramet.agent.dialects.native import NativeSession
 from ramet.agent.dialects.tools import NO_TOOLS, OPEN, Call, ToolsDialect, parse_calls, split_calls
 from ramet.agent.reading import off_loop
+from ramet.agent.toolcalls import CallsTools, ReadsCalls, call_text
 from ramet.agent.wording import after_thoughts
+from ramet.errors import MalformedAction
 from ramet.interfaces import Dialect, Host, HostFunction, Outcome, ReadsCutTurns, Remaining, Result, Session
-from ramet.serve.conversation import KEY, Conversation, ToolCall
+from ramet.serve.conversation import KEY, Conversation
 from ramet.serve.errors import wrong
 from ramet.serve.schema import Schema
 from ramet.serve.tools import ToolUse
-from ramet.types import Stop
+from ramet.types import Message, Stop, ToolCall
 
+WITH_TOOLS = ("tools", "tools-returns", "native")  # dialects in which the root can call tools of a client
 TOOLS_NOTE = (
     "Tools of the client. Call them like other tools, in a turn without delegate; your clones do not have them:"
 )
@@ -32,7 +37,8 @@ def check_tools(dialect: Dialect, use: ToolUse) -> None:
     if use.tools and not isinstance(dialect, ToolsDialect):
         raise wrong(
             "tools",
-            f"tools are not supported with the dialect {dialect.name} of this server; they are with the dialect tools",
+            f"tools are not supported with the dialect {dialect.name} of this server; they are with "
+            f"--dialect {' or '.join(WITH_TOOLS)}",
             code="unsupported_parameter",
         )
 
@@ -57,10 +63,13 @@ class ServedDialect:
             return own
         parts = [own]
         if self.use.tools:
-            parts = [own.replace(NO_TOOLS, "").rstrip(), "\n".join([TOOLS_NOTE, *(t.text for t in self.use.tools)])]
+            parts = [own.replace(NO_TOOLS, "").rstrip(), "\n".join([TOOLS_NOTE, *self._listed()])]
         if self.schema is not None:
             parts.append(f"{FORMAT_NOTE}\n{json.dumps(self.schema.definition, ensure_ascii=False)}")
         return "\n\n".join(part for part in [*parts, self.conversation.system] if part)
+
+    def _listed(self) -> Sequence[str]:
+        return [tool.text for tool in self.use.tools]
 
     def opening(self, host: Host, *, missing: Sequence[str]) -> str:
         own = self._inner.opening(host, missing=missing)
@@ -83,7 +92,38 @@ class ServedDialect:
     def session(self, host: Host) -> Session:
         session = self._inner.session(host)
         special = host.node.parent is None and (self.use.tools or self.schema is not None)
-        return RootSession(self, session) if special else session
+        if not special:
+            return session
+        return NativeRootSession(self, session) if isinstance(session, ReadsCalls) else RootSession(self, session)
+
+
+class ServedNative(ServedDialect):
+    """A dialect with native tool calling: the tools of the client are tools of the model's server, for the root."""
+
+    def __init__(self, inner: CallsTools, conversation: Conversation, *, use: ToolUse, schema: Schema | None) -> None:
+        super().__init__(cast(Dialect, inner), conversation, use=use, schema=schema)
+        self._native = inner
+
+    def tools(
+        self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool
+    ) -> Sequence[Mapping[str, Any]]:
+        own = self._native.tools(functions=functions, may_delegate=may_delegate, child=child)
+        of_client = () if child else self.use.tools
+        return [*own, *({"type": "function", "function": tool.facts} for tool in of_client)]
+
+    def messages(self, results: Sequence[Result], calls: Sequence[ToolCall], *, note: str) -> list[Message]:
+        return self._native.messages(results, calls, note=note)
+
+    def _listed(self) -> Sequence[str]:
+        return [", ".join(self.use.names)]
+
+
+def served_dialect(inner: Dialect, conversation: Conversation, *, use: ToolUse, schema: Schema | None) -> ServedDialect:
+    """The dialect of a server for one request. A 400 if the model cannot call tools in it and the request has some."""
+    check_tools(inner, use)
+    if isinstance(inner, CallsTools):
+        return ServedNative(inner, conversation, use=use, schema=schema)
+    return ServedDialect(inner, conversation, use=use, schema=schema)
 
 
 class RootSession:
@@ -97,7 +137,10 @@ class RootSession:
         called = await self._called(text, finish=finish)
         if called is not None:
             return called
-        outcome = await self._inner.act(text, finish=finish)
+        return self._checked(await self._inner.act(text, finish=finish))
+
+    def _checked(self, outcome: Outcome) -> Outcome:
+        """The outcome of a turn; an answer that the client does not want becomes a note to the model."""
         if not outcome.done:
             return outcome
         if self._dialect.use.choice == "required" and self._dialect.use.tools:
@@ -130,17 +173,41 @@ class RootSession:
         if not use.tools or OPEN not in text:
             return None
         found = await off_loop(lambda repairs: parse_calls(text, finish=finish, repairs=repairs))
+        content = split_calls(after_thoughts(text))[1]
+        return self._of_client(found, content=content, written=after_thoughts(text))
+
+    def _of_client(self, found: Sequence[Call | MalformedAction], *, content: str, written: str) -> Outcome | None:
+        """The end of the tree if all calls of a turn are of the client's tools; refusals if only some are."""
+        use = self._dialect.use
         calls = [call for call in found if isinstance(call, Call) and call.name in use.names]
         if not calls:
             return None
         if len(calls) < len(found):
-            return Outcome(results=[Result(call.name, ALONE) for call in calls], faults=1)
+            return Outcome(results=[_refused(call, number) for number, call in enumerate(found)], faults=1)
         calls = calls if use.parallel else calls[:1]
         self._dialect.calls = [
             ToolCall(id="", name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False)) for call in calls
         ]
-        self._dialect.content = split_calls(after_thoughts(text))[1].strip() or None
-        return Outcome(done=True, answer=after_thoughts(text).strip(), repairs=sum(call.repaired for call in calls))
+        self._dialect.content = content.strip() or None
+        return Outcome(done=True, answer=written.strip(), repairs=sum(call.repaired for call in calls))
+
+
+class NativeRootSession(RootSession):
+    """The root's side where the model's server returns calls apart from the text."""
+
+    async def act_on(self, text: str, calls: Sequence[ToolCall], *, finish: Literal["stop", "length"]) -> Outcome:
+        inner = self._inner
+        if isinstance(inner, NativeSession) and self._dialect.use.tools:
+            content = after_thoughts(text)
+            written = "".join([content, *map(call_text, calls)])
+            called = self._of_client(await inner.read(calls, finish=finish), content=content, written=written)
+            if called is not None:
+                return called
+        return self._checked(await cast(ReadsCalls, inner).act_on(text, calls, finish=finish))
+
+
+def _refused(call: Call | MalformedAction, number: int) -> Result:
+    return Result(call.name if isinstance(call, Call) else "tool_call", ALONE, number)
 
 
 def unfenced(answer: str) -> str:

@@ -97,12 +97,14 @@ class Account:
                 code="rate_limit_exceeded",
                 retry_after_s=BUSY_RETRY_S,
             )
-        budget = self._within_day(lowest(budget, ("key", limits.budget)), limits)
+        asked = lowest(budget, ("key", limits.budget))
+        budget = self._within_day(asked, limits)
         held = 0 if budget.money is None else int(budget.money * PICO)
         self.running += 1
         self.held_tokens += budget.tokens
         self.held_cost += held
-        return Reservation(account=self, budget=budget, tokens=budget.tokens, cost=held)
+        rest = budget.money != asked.money
+        return Reservation(account=self, budget=budget, tokens=budget.tokens, cost=held, rest_of_money=rest)
 
     def _within_day(self, budget: Budget, limits: KeyConfig) -> Budget:
         if limits.tokens_per_day is not None:
@@ -113,9 +115,14 @@ class Account:
         if limits.money_per_day is not None:
             left = int(limits.money_per_day * PICO) - self.cost - self.held_cost
             if left <= 0:
-                raise self._used_up(f"${limits.money_per_day:g}")
+                raise self.money_used_up()
             budget = replace(budget, money=min(left / PICO, float("inf") if budget.money is None else budget.money))
         return budget
+
+    def money_used_up(self) -> RequestError:
+        """The error when what is left of the day's money pays for no tree."""
+        most = None if self.limits is None else self.limits.money_per_day
+        return self._used_up(f"${most or 0.0:g}")
 
     def _used_up(self, what: str) -> RequestError:
         now = self.today()
@@ -142,6 +149,7 @@ class Reservation:
     budget: Budget
     tokens: int = 0
     cost: int = 0
+    rest_of_money: bool = False  # the budget's money is what is left of the key's day
     settled: bool = False
 
     def settle(self, used: Usage | None) -> None:

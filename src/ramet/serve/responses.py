@@ -17,10 +17,11 @@ from ramet.serve.common import (
     refuse_sampling,
     sse,
 )
-from ramet.serve.conversation import Remembered, Said, ToolCall, read_conversation
+from ramet.serve.conversation import Remembered, Said, read_conversation
 from ramet.serve.errors import RequestError, wrong
 from ramet.serve.fields import Fields
 from ramet.serve.tools import read_tools
+from ramet.types import ToolCall
 
 NAME = "responses"
 ROLES = ("system", "developer", "user", "assistant")
@@ -88,7 +89,7 @@ def _item(item: Fields) -> Said | None:
         text = read_content(item, "content", texts=TEXTS)
         return Said(role="system" if role == "developer" else role, text=text, param=place)
     if sort == "function_call":
-        call = ToolCall(id=item.text("call_id"), name=item.text("name"), arguments=item.text("arguments", "{}"))
+        call = ToolCall(id=item.text("call_id"), name=item.text("name"), arguments=item.text("arguments", "") or "{}")
         return Said(role="assistant", text="", calls=(call,), param=place)
     if sort == "function_call_output":
         text = read_content(item, "output", texts=TEXTS)

@@ -78,10 +78,11 @@ async def serve(
     with ExitStack() as stack:
         service = stack.enter_context(opened_service(config, engine, runs=Path(runs), say=say))
         listener = stack.enter_context(bind(config.host, config.port))
-        async with listening(service, listener) as server, anyio.create_task_group() as group:
-            on_start(Served(url=_url(listener), run=service.store.run_dir.path, service=service))
-            group.start_soon(_until_signal, service, server)
-            await server.ended.wait()
+        async with anyio.create_task_group() as group:  # signals are handled until the last tree is stored
+            async with listening(service, listener) as server:
+                on_start(Served(url=_url(listener), run=service.store.run_dir.path, service=service))
+                group.start_soon(_until_signal, service, server)
+                await server.ended.wait()
             group.cancel_scope.cancel()
 
 

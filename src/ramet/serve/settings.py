@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ramet.agent.dialects import make_dialect
 from ramet.budget import Budget
+from ramet.config import AUTO
 from ramet.engine.settings import EngineConfig
 from ramet.errors import ConfigError
 
@@ -30,7 +31,7 @@ class ServeConfig:
     max_body_bytes: int = 4 * 2**20  # of one request
     body_s: float = 30.0  # time in which the body of a request must have arrived
     grace_s: float = 30.0  # after SIGTERM, running trees have this long to end
-    dialect: str = "tools"
+    dialect: str = "tools"  # auto: `ramet serve` asks the model's server whether it calls tools
     temperature: float = 0.7  # unless the request names one
     seed: int | None = None
     show_budget: bool = False
@@ -52,7 +53,8 @@ class ServeConfig:
                 raise ConfigError(f"{name} is a number of seconds above 0; got {getattr(self, name)!r}")
         if not 0 <= self.temperature <= 2:
             raise ConfigError(f"temperature is a number from 0 to 2; got {self.temperature!r}")
-        make_dialect(self.dialect)
+        if self.dialect != AUTO:
+            make_dialect(self.dialect)
 
     @property
     def model(self) -> str:

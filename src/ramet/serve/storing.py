@@ -75,7 +75,7 @@ class TreeStore:
             await self._added.wait()
             self._added = anyio.Event()
             await self.flush()
-            if self._waiting:  # the disk refused them
+            if self.error is not None:
                 await anyio.sleep(WAIT_S)
                 self._added.set()
 

@@ -26,10 +26,15 @@ class ClientTool:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """The function as an OpenAI-compatible server reads it."""
+        facts = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {key: value for key, value in facts.items() if value}
+
+    @property
     def text(self) -> str:
         """One line for the system prompt."""
-        facts = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
-        return json.dumps({key: value for key, value in facts.items() if value}, ensure_ascii=False)
+        return json.dumps(self.facts, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

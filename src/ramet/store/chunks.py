@@ -43,11 +43,12 @@ class ChunkWriter:
         rows = [row for tree in trees for row in tree_to_rows(tree)]
         table = pa.Table.from_pylist(rows, schema=arrow_schema())
         if self._open is not None:
-            table = pa.concat_tables([self._open, table])
+            table = pa.concat_tables([self._open, table]).combine_chunks()  # pieces would be written one by one
         path = self.run.path / "trees" / f"chunk-{self._number:06d}.parquet"
-        write_table(path, table)
-        self._trees += len(trees)
-        self._open = table
-        if self._trees >= self._most or table.nbytes >= CHUNK_BYTES:
+        number = self._trees + len(trees)
+        full = number >= self._most or table.nbytes >= CHUNK_BYTES
+        write_table(path, table, quick=not full)
+        self._trees, self._open = number, table
+        if full:
             self._number, self._trees, self._open = self._number + 1, 0, None
         return path

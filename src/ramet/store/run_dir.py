@@ -96,7 +96,8 @@ class RunDir:
         try:
             found: object = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
-            raise StoreError(f"{self.path} is not a run directory: it has no meta.json") from None
+            lacks = "it has no meta.json" if self.path.exists() else "it does not exist (ramet ls lists runs)"
+            raise StoreError(f"{self.path} is not a run directory: {lacks}") from None
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"cannot read {path}: {reason(error)}") from None
         if not isinstance(found, dict):
@@ -128,7 +129,7 @@ class RunDir:
             raise StoreError(f"cannot write {self.path / 'metrics.jsonl'}: {reason(error)}") from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every complete line: a killed process may have left part of one."""
+        """Every complete line; an incomplete last line of a killed process is left out."""
         try:
             lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError as error:
@@ -156,7 +157,7 @@ class RunDir:
         return sorted((self.path / "trees").glob("*.parquet"))
 
     def readable_files(self, on_problem: OnProblem | None = None) -> list[Path]:
-        """The tree files that can be read. Others are reported to `on_problem`; they are raised if that is all."""
+        """The tree files that can be read. Without `on_problem`, or if there are none, others are an error."""
         files: list[Path] = []
         problems: list[str] = []
         for file in self.files():

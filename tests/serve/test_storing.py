@@ -1,0 +1,57 @@
+"""Trees of a server on their way to the disk, in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+
+import ramet
+from ramet.budget import Budget
+from ramet.serve.keys import Keyring
+from ramet.serve.storing import TreeStore
+from ramet.store import read_trees
+from ramet.store.chunks import ChunkWriter
+from tests.conftest import in_virtual_time
+
+
+async def make_tree(question: str) -> ramet.Tree:
+    return await ramet.run(question, engine=ramet.ScriptedEngine(lambda _: "Answer: 1"))
+
+
+def make_run(folder: Path) -> ramet.RunDir:
+    return ramet.RunDir.create(folder, "serve", kind="serve")
+
+
+def test_a_tree_that_ends_while_another_is_written_is_written_next_without_a_pause(tmp_path: Path):
+    lines: list[str] = []
+    store = TreeStore(make_run(tmp_path), Keyring({}, budget=Budget()), usage=None, log=lines.append)
+
+    async def play() -> float:
+        began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.run)
+            first = store.put(await make_tree("one"), "")
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()  # the first is being written, in another thread
+            second = store.put(await make_tree("two"), "")
+            await first.done.wait()
+            await second.done.wait()
+            group.cancel_scope.cancel()
+        return anyio.current_time() - began
+
+    assert in_virtual_time(play) == 0.0
+    assert [tree.task.question for tree in read_trees(store.run_dir.path)] == ["one", "two"]
+    assert lines == []
+
+
+def test_a_chunk_holds_the_same_trees_while_it_grows_and_when_it_is_full(tmp_path: Path):
+    run = make_run(tmp_path)
+    writer = ChunkWriter(run, trees=3)
+    trees = [anyio.run(make_tree, str(number)) for number in range(4)]
+    files: list[Path] = []
+    for number, tree in enumerate(trees, start=1):
+        files.append(writer.add([tree]))
+        assert list(read_trees(run.path)) == trees[:number]
+    assert files[0] == files[1] == files[2] != files[3]
