@@ -20,6 +20,8 @@ from typing import Any
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
+from tests.waiting import PATIENCE_S
+
 
 class Fault(Enum):
     """How a connection breaks."""
@@ -39,7 +41,7 @@ Event = Mapping[str, Any]
 
 async def until(ready: Callable[[], bool]) -> None:
     """Wait for a condition."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_S):
         while not ready():  # noqa: ASYNC110 (conditions are plain functions)
             await anyio.sleep(0.005)
 

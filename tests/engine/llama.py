@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+TOOLS_TEMPLATE = Path(__file__).parent / "tools.jinja"
 SLOTS, WINDOW = 4, 2048
 
 
@@ -37,6 +39,7 @@ def main() -> None:
 
     params = xllamacpp.CommonParams()
     params.model.path = str(smollm2_file())
+    params.chat_template = TOOLS_TEMPLATE.read_text(encoding="utf-8")  # the model's own has no tools
     params.n_parallel, params.n_ctx = SLOTS, SLOTS * WINDOW
     # One thread: several would spin while they wait for each other, and starve the tests on a small machine.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1

@@ -38,6 +38,7 @@ from tests.engine.faulty import (
     vllm,
     whole,
 )
+from tests.waiting import PATIENCE_S
 
 KEY = "sk-0123456789abcdef"
 HELLO = Prompt(messages=[Message("user", "Hello?")], ids=None, node_id="tree/0")
@@ -85,7 +86,7 @@ async def test_an_endless_stream_ends_without_a_deadline():
     async with meeting(forever(chat("a"))) as (server, engine):
         completion = await engine.sample(HELLO, max_tokens=10)
         assert completion.text == "a" * 10
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_S):
             while server.running:  # noqa: ASYNC110 (the server notices that its client has gone)
                 await anyio.sleep(0.01)
 

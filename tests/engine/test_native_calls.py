@@ -221,7 +221,9 @@ def picky(request: Received) -> Answer:
 
 
 @pytest.mark.anyio
-async def test_parameters_that_a_server_refuses_are_renamed_or_left_out_after_one_try():
+async def test_parameters_that_a_server_refuses_are_renamed_or_left_out_after_one_try(
+    caplog: pytest.LogCaptureFixture,
+):
     async with connected(picky) as (server, engine):
         for _ in range(2):
             assert (await engine.sample(prompt(), max_tokens=9, temperature=0.7, seed=1)).text == "fine"
@@ -229,11 +231,12 @@ async def test_parameters_that_a_server_refuses_are_renamed_or_left_out_after_on
     assert server.bodies[-1]["max_completion_tokens"] == 9
     assert not set(UNSUPPORTED) & set(server.bodies[-1])
     assert engine.notes == [
-        "the server does not accept max_tokens: max_completion_tokens is sent instead",
-        "the server does not accept temperature: it is left out",
-        "the server does not accept seed: it is left out",
-        "the server does not accept stream_options: it is left out",
+        f"{server.url} does not accept max_tokens: max_completion_tokens is sent instead",
+        f"{server.url} does not accept temperature: it is left out",
+        f"{server.url} does not accept seed: it is left out",
+        f"{server.url} does not accept stream_options: it is left out",
     ]
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("ramet.")] == engine.notes
 
 
 @pytest.mark.anyio
@@ -281,7 +284,7 @@ async def test_a_server_without_a_list_of_models_is_a_note(status: int):
 async def test_a_model_that_is_not_listed_is_a_note_and_is_asked_for():
     async with connected(says("x"), models=["a", "b"], model="gpt-5:free") as (server, engine):
         await engine.check()
-        assert "'gpt-5:free' is not among the models" in engine.notes[0]
+        assert "'gpt-5:free' is requested, although it is not among the models" in engine.notes[0]
         await engine.sample(prompt(), max_tokens=9)
     assert server.bodies[0]["model"] == "gpt-5:free"
 

@@ -22,6 +22,7 @@ from ramet.tokens.render import Renderer, TokenRenderer
 from ramet.types import Completion, Meter, Piece
 from tests.engine.faulty import until
 from tests.engine.llama import SLOTS, WINDOW, llama_server
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.server
 
@@ -44,7 +45,7 @@ def renderer() -> TokenRenderer:
 
 @pytest.fixture(scope="session")
 def model(address: str) -> str:
-    return httpx.get(f"{address}/v1/models").json()["data"][0]["id"]
+    return httpx.get(f"{address}/v1/models", timeout=PATIENCE_S).json()["data"][0]["id"]
 
 
 @asynccontextmanager
@@ -56,7 +57,7 @@ async def connected(address: str, **settings: Any) -> AsyncIterator[HttpEngine]:
 
 def tokenize(address: str, text: str) -> list[int]:
     body = {"content": text, "add_special": False, "parse_special": True}
-    return httpx.post(f"{address}/tokenize", json=body).json()["tokens"]
+    return httpx.post(f"{address}/tokenize", json=body, timeout=PATIENCE_S).json()["tokens"]
 
 
 def opening(renderer: TokenRenderer, user: str, system: str = SYSTEM) -> Prompt:
@@ -199,7 +200,7 @@ async def test_a_check_uses_the_server_s_list_of_models(address: str, model: str
         await engine.check()
     async with connected(address, model="gpt-17") as engine:
         await engine.check()
-        assert "'gpt-17' is not among the models" in engine.notes[0]
+        assert "'gpt-17' is requested, although it is not among the models" in engine.notes[0]
 
 
 @pytest.mark.anyio
@@ -214,7 +215,7 @@ async def test_cancelling_a_long_generation_frees_its_slot(address: str, rendere
     """With `ignore_eos` every request would run until its window is full."""
     async with (
         connected(address, tokenizer=renderer, extra={"ignore_eos": True}) as engine,
-        httpx.AsyncClient() as http,
+        httpx.AsyncClient(timeout=PATIENCE_S) as http,
     ):
 
         async def busy() -> int:
@@ -229,7 +230,7 @@ async def test_cancelling_a_long_generation_frees_its_slot(address: str, rendere
             await until(lambda: all(meter.tokens for meter in meters))
             assert await busy() == SLOTS
             group.cancel_scope.cancel()
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_S):
             while await busy():  # noqa: ASYNC110 (the server has no event for it)
                 await anyio.sleep(0.01)
         assert all(meter.tokens < 1900 for meter in meters)
@@ -277,6 +278,25 @@ async def test_a_tree_stays_within_its_budget_and_records_every_token(
     async with connected(address, **settings) as engine:
         tree = await ramet.run(task, engine=engine, budget=budget, dialect=dialect, seed=3)
     check_tree(tree, exact=exact)
+
+
+REPEATED = '<tool_call>\n{"name": "delegate", "arguments": {"goals": ["Name a bird"]}}\n</tool_call>'
+
+
+@pytest.mark.anyio
+async def test_a_native_call_that_a_real_model_writes_starts_a_clone(address: str):
+    """The server parses the call and streams it in pieces. So small a model writes one if it is to repeat it."""
+    question = f"Repeat this text word for word, nothing else:\n{REPEATED}"
+    budget = Budget(tokens=70, nodes=2, depth=1, turns=2, window=WINDOW, reserve=8)
+    async with connected(address) as engine:
+        tree = await ramet.run(question, engine=engine, budget=budget, dialect="native", temperature=0.0)
+    check_tree(tree, exact=False)
+    assert [node.goal for node in tree.nodes] == [question, "Name a bird"]
+    asked, result = tree.root.messages[2:4]
+    assert [(call.name, json.loads(call.arguments)) for call in asked.calls] == [
+        ("delegate", {"goals": ["Name a bird"]})
+    ]
+    assert (result.role, result.call_id) == ("tool", asked.calls[0].id)
 
 
 FIRST_TURN = {

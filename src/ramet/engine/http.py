@@ -10,6 +10,7 @@ Failures before the first token are retried here. When a stream breaks later, th
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -24,16 +25,18 @@ import httpx
 
 from ramet.engine.address import check_base_url, key_headers, shorten, unknown_model
 from ramet.engine.calls import wire_message
+from ramet.engine.clients import Clients
 from ramet.engine.keys import Secret
 from ramet.engine.parameters import Parameters
 from ramet.engine.providers import Provider, find_provider, provider_of_owner
-from ramet.engine.reading import IDENTITY, MAX_ERROR_BYTES, MAX_LISTING_BYTES, most_bytes, read_text
+from ramet.engine.reading import MAX_ERROR_BYTES, MAX_LISTING_BYTES, most_bytes, read_text
 from ramet.engine.retrying import RETRIED_STATUS, back_off, retry_after
-from ramet.engine.wire import StreamedCompletion, error_text, events
+from ramet.engine.wire import BROKEN, StreamedCompletion, error_text, events
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
 from ramet.tokens.render import Renderer, TextRenderer
 from ramet.types import Completion, Meter, Prompt
 
+LOG = logging.getLogger(__name__)  # of notes
 NOT_LISTING = {404, 405, 501}  # status of servers that have no list of models
 NAME_LENGTH = 200  # of a model that a server offers
 
@@ -53,12 +56,13 @@ class HttpEngine:
         HttpEngine("http://127.0.0.1:8000/v1", model="Qwen/Qwen3-4B", tokenizer="path/to/model")
 
     `tokenizer` is passed to `ramet.tokens.huggingface.load_renderer`. `concurrency` limits requests in flight, `tries`
-    attempts per request. A request fails after `stall_s` seconds without a new token; bytes that bring none do not
-    count. Reading ends when the server has sent `max_tokens` tokens. `extra` goes into every request body. `provider`
-    is the name of a preset (`ramet.engine.providers`). Without a `model`, the server's only one is used. `session_id`
-    is what a router keeps on one replica (header `X-Session-ID`): a node, or a whole tree.
+    attempts per request. A request fails after `stall_s` seconds without a new token. Reading ends when the server has
+    sent `max_tokens` tokens. `extra` is added to every request body. `provider` is the name of a preset
+    (`ramet.engine.providers`). Without a `model`, the server's only one is used. `session_id` is what a router should
+    keep on one replica (header `X-Session-ID`): a node, or a whole tree.
 
-    `notes` has a line for everything about the server that a user should know and that is no error.
+    `notes` has a line for everything about the server that a user should see and that is not an error. Each is also
+    logged once as a warning; the commands print it on standard error.
     """
 
     def __init__(
@@ -89,14 +93,16 @@ class HttpEngine:
         self.renderer = _renderer(tokenizer)
         self._secret = Secret(api_key)
         self._headers = key_headers(self.provider, api_key)
-        self._parameters = Parameters(limit=self.provider.limit, left_out=self.provider.left_out, note=self._note)
+        self._parameters = Parameters(
+            self.base_url, limit=self.provider.limit, left_out=self.provider.left_out, note=self._note
+        )
         self._stall_s = stall_s
         self._timeout = httpx.Timeout(stall_s, connect=min(10.0, stall_s))
         self._extra = dict(extra or {})
         self._session_id = session_id
         self._concurrency = concurrency
         self._slots: anyio.CapacityLimiter | None = None
-        self._client: httpx.AsyncClient | None = None
+        self._clients: Clients | None = None
         self._loop: object = None
         self._jitter = random.Random()
 
@@ -110,9 +116,9 @@ class HttpEngine:
 
     async def aclose(self) -> None:
         """Close connections. The engine can be used again afterwards."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        clients, self._clients = self._clients, None
+        if clients is not None:
+            await clients.aclose()
 
     async def models(self) -> list[str]:
         """The models that the server offers. One request, no retry; raises `EngineError` when it fails."""
@@ -148,22 +154,25 @@ class HttpEngine:
             offered = await self.models()
         except NoModelList as error:
             if not self.model:
-                raise EngineError(f"which model? {error}: give the name of one") from None
+                raise EngineError(f"which model? {error}: name one with --model (model=... in Python)") from None
             return self._note(f"{error}: whether it has {self.model!r} is not known before the first request")
         if not self.model:
             self.model = self._only(offered)
         elif offered and self.model not in offered:
-            self._note(f"{self.model!r} is not among the models that {self.base_url} lists: {shorten(offered)}")
+            listed = f"the models that {self.base_url} lists: {shorten(offered)}"
+            self._note(f"{self.model!r} is requested, although it is not among {listed}")
         return None
 
     def _only(self, offered: Sequence[str]) -> str:
         if len(offered) != 1:
-            raise EngineError(f"which model? {self.base_url} serves {shorten(offered) or 'none'}")
+            serves = f"{self.base_url} serves {shorten(offered) or 'none'}"
+            raise EngineError(f"which model? {serves}: name one with --model (model=... in Python)")
         return offered[0]
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
+            LOG.warning("%s", text)
 
     async def sample(
         self,
@@ -243,7 +252,7 @@ class HttpEngine:
                     progress.deadline = anyio.current_time() + self._stall_s
                 if collected.is_over:
                     return
-        if collected.finish is None:
+        if collected.finish is None or collected.finish in BROKEN:
             raise EngineBusy("the response ended early")
 
     def _routing(self, prompt: Prompt) -> dict[str, str]:
@@ -310,12 +319,11 @@ class HttpEngine:
             return f"{self.base_url} answered 404: {error_text(text, self._hide)}"
         return unknown_model(self.base_url, self.model, offered)
 
-    def _open(self) -> httpx.AsyncClient:
+    def _open(self) -> Clients:
         self._enter_loop()
-        if self._client is None:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-            self._client = httpx.AsyncClient(timeout=self._timeout, limits=limits, headers=IDENTITY)
-        return self._client
+        if self._clients is None:
+            self._clients = Clients(self._timeout)
+        return self._clients
 
     def _limiter(self) -> anyio.CapacityLimiter:
         self._enter_loop()
@@ -327,7 +335,7 @@ class HttpEngine:
         """Drop connections and slots that belong to another event loop."""
         loop = anyio.lowlevel.current_token()
         if self._loop != loop:
-            self._loop, self._client, self._slots = loop, None, None
+            self._loop, self._clients, self._slots = loop, None, None
 
 
 def _renderer(tokenizer: str | Path | Renderer | None) -> Renderer:

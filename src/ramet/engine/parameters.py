@@ -30,9 +30,12 @@ REFUSING_STATUS = {400, 422}
 
 
 class Parameters:
-    """What goes into requests beside the prompt. `note` gets one line for every parameter that is changed."""
+    """What goes into requests beside the prompt. `note` gets one line for every parameter that a server refuses."""
 
-    def __init__(self, *, limit: str = "max_tokens", left_out: Iterable[str] = (), note: Callable[[str], None]) -> None:
+    def __init__(
+        self, server: str, *, limit: str = "max_tokens", left_out: Iterable[str] = (), note: Callable[[str], None]
+    ) -> None:
+        self._server = server
         self._limit = limit
         self._left_out = set(left_out)
         self._refused_limits: set[str] = set()
@@ -61,7 +64,7 @@ class Parameters:
             return self._rename_limit(name)
         if name not in self._left_out:
             self._left_out.add(name)
-            self._note(f"the server does not accept {name}: it is left out")
+            self._note(f"{self._server} does not accept {name}: it is left out")
         return True
 
     def _rename_limit(self, name: str) -> bool:
@@ -71,7 +74,7 @@ class Parameters:
         if name not in self._refused_limits:
             self._refused_limits.add(name)
             self._limit = other
-            self._note(f"the server does not accept {name}: {other} is sent instead")
+            self._note(f"{self._server} does not accept {name}: {other} is sent instead")
         return True
 
 

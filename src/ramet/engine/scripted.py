@@ -28,8 +28,8 @@ WORD = re.compile(r"<\|\w+\|>|\s?\w+|\s?[^\w\s]+|\s+")
 class Reply:
     """A reply that takes time or fails.
 
-    It is complete after `seconds`; its tokens appear evenly over that time. With `rate`, tokens per second, a shorter
-    completion takes less time. With `fault` it then fails with that text. `taught=False` marks a mistake in a
+    It is complete after `seconds`, and its tokens appear evenly over that time; with `rate`, in tokens per second, the
+    time depends on its length. With `fault` it fails at the end, with that text. `taught=False` marks a mistake in a
     demonstration, which is not trained on. `calls` are native tool calls, names and arguments, after the text.
     """
 
@@ -59,13 +59,14 @@ class WordTokenizer:
         self._ids: dict[str, int] = {}
 
     def encode(self, text: str, *, control: bool = False) -> list[int]:
-        ids: list[int] = []
-        for word in WORD.findall(text):
-            if not control and word.startswith("<|"):
-                ids += [self._id(word[:1]), self._id(word[1:])]  # a control token inside plain text is plain text
-            else:
-                ids.append(self._id(word))
-        return ids
+        words: list[str] = WORD.findall(text)
+        if not control and "<|" in text:  # a control token inside plain text is plain text
+            words = [part for word in words for part in ([word[:1], word[1:]] if word.startswith("<|") else [word])]
+        for word in words:
+            if word not in self._ids:
+                self._ids[word] = len(self.words)
+                self.words.append(word)
+        return [self._ids[word] for word in words]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self.words[i] for i in ids)
@@ -77,16 +78,9 @@ class WordTokenizer:
     def vocab_size(self) -> int:
         return len(self.words)
 
-    def _id(self, word: str) -> int:
-        number = self._ids.get(word)
-        if number is None:
-            number = self._ids[word] = len(self.words)
-            self.words.append(word)
-        return number
-
 
 class ScriptedEngine:
-    """Answers each prompt with `script(prompt)`.
+    """An engine without a model: it answers each prompt with `script(prompt)`.
 
     Example:
         ScriptedEngine(lambda prompt: "Answer: 42")

@@ -9,7 +9,7 @@ from ramet import plugins
 from ramet.errors import ConfigError, did_you_mean
 
 ENGINE_KINDS = ("http", "local", "tinker")
-OF_TINKER = ("base_url", "stall_s", "window")  # settings of other engines that engine.kind=tinker has too
+OF_TINKER = ("base_url", "window")  # settings of other engines that engine.kind=tinker has too
 OF_OWN = ("kind", "model", "base_url", "options")  # settings that an engine of your own may get
 POLICY = "policy"  # as judge.model: the model that is run or trained, at its current weights
 
@@ -29,6 +29,7 @@ class EngineConfig:
     concurrency: int = 64
     tries: int = 5
     stall_s: float = 120.0
+    deadline_s: float = 300.0  # longest wait for any one call of a tinker:// server, compiling included
     session_id: Literal["node", "tree"] = "node"  # what a router keeps on one replica (header X-Session-ID)
     device: str | None = None  # cpu, cuda, cuda:1, mps; None: a GPU if there is one
     dtype: Literal["bfloat16", "float16", "float32"] | None = None  # None: bfloat16 on a GPU, else float32
@@ -39,7 +40,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         self._check_kind()
-        for name in ("concurrency", "tries", "stall_s", "max_batch", "cache_tokens", "window"):
+        for name in ("concurrency", "tries", "stall_s", "deadline_s", "max_batch", "cache_tokens", "window"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"engine.{name} is a number above 0; got {value!r}")
@@ -64,6 +65,7 @@ class EngineConfig:
         only = {
             "http": ("provider", "base_url", "concurrency", "tries", "stall_s", "session_id"),
             "local": ("device", "dtype", "max_batch", "cache_tokens", "window"),
+            "tinker": ("deadline_s",),
         }
         used = OF_TINKER if self.kind == "tinker" else ()
         for kind, names in only.items():

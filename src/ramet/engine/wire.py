@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from ramet.engine.calls import CallDelta, CallsInParts, delta_text
-from ramet.engine.reading import read_lines, read_text
+from ramet.engine.reading import MAX_ERROR_BYTES, read_lines, read_text
 from ramet.errors import EngineBusy, EngineError
 from ramet.tokens.render import Renderer
 from ramet.types import Completion, Meter, clean
@@ -20,6 +20,7 @@ from ramet.types import Completion, Meter, clean
 DRAIN_S = 0.5  # the longest wait for the end of a stream after its last event
 LARGEST = 2**31  # ids and counts are below this
 CUT = ("length", "max_tokens")  # reasons to finish that mean: there would have been more
+BROKEN = ("abort", "error")  # reasons to finish that mean: the server gave up (vLLM, SGLang, OpenRouter)
 TOKEN_BYTES = 16  # text without ids has at least one token for so many bytes other than spaces
 Hide = Callable[[str], str]  # replaces what must not be shown, such as an API key
 
@@ -67,6 +68,7 @@ class DeltaMessage(BaseModel):
     content: Text = None
     reasoning_content: Text = None  # thoughts, if the server sends them separately; two spellings
     reasoning: Text = None
+    refusal: Text = None  # in place of content (OpenAI)
     tool_calls: list[CallDelta] | None = None
 
 
@@ -75,6 +77,7 @@ class Choice(BaseModel):
     delta: DeltaMessage | None = None  # /chat/completions, streamed
     message: DeltaMessage | None = None  # /chat/completions, whole
     token_ids: list[TokenId] | None = None
+    prompt_token_ids: list[TokenId] | None = None  # SGLang
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
 
@@ -96,6 +99,7 @@ class Event(BaseModel):
     prompt_token_ids: list[TokenId] | None = None  # vLLM, with the first event
     usage: Usage | None = None
     error: Any = None
+    type: Any = None  # `ping`: nothing, to keep the connection open
 
 
 def unchanged(text: str) -> str:
@@ -125,9 +129,9 @@ def _event(text: str, hide: Hide) -> Event:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         kind = "invalid JSON" if first["type"] == "json_invalid" else "JSON of an unexpected shape"
-        raise EngineBusy(f"the server sent {kind}: {hide(text)[:80]!r}") from None
-    if "choices" not in event.model_fields_set and event.error is None:
-        raise EngineBusy(f"the server sent JSON of an unexpected shape: {hide(text)[:80]!r}")
+        raise EngineBusy(f"the server sent {kind}: {hide(text[:MAX_ERROR_BYTES])[:80]!r}") from None
+    if "choices" not in event.model_fields_set and event.error is None and event.type != "ping":
+        raise EngineBusy(f"the server sent JSON of an unexpected shape: {hide(text[:MAX_ERROR_BYTES])[:80]!r}")
     if event.error is not None:  # an error inside the stream
         raise EngineBusy(f"the server reported an error: {error_text(text, hide)}")
     return event
@@ -174,13 +178,14 @@ class StreamedCompletion:
     def add(self, event: Event) -> bool:
         """Take what an event brings; False if that is nothing new. Of an event beyond `max_tokens` the rest is cut."""
         self._usage = event.usage or self._usage
-        self._prompt_ids = self._prompt_ids or tuple(event.prompt_token_ids or ())
+        for source in (event, *event.choices):
+            self._prompt_ids = self._prompt_ids or tuple(source.prompt_token_ids or ())
         news = [self._add_choice(choice) for choice in event.choices]
         return any(news)
 
     def _add_choice(self, choice: Choice) -> bool:
         message = choice.delta or choice.message or DeltaMessage()
-        text = choice.text or message.content or ""
+        text = choice.text or message.content or message.refusal or ""
         thoughts = message.reasoning_content or message.reasoning or ""
         deltas = message.tool_calls or []
         brought = text + thoughts + delta_text(deltas)

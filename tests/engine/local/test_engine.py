@@ -24,6 +24,7 @@ from ramet.errors import ConfigError, EngineError
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Completion, Meter, Prompt
 from tests.engine.local.models import VOCABULARY, ask, largest_difference, make, texts
+from tests.waiting import PATIENCE_S
 
 
 class Letters:
@@ -43,7 +44,7 @@ class Letters:
 
 async def until(fact: Callable[[], bool]) -> None:
     """Wait for a condition that another thread fulfils."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_S):
         while not fact():
             await anyio.to_thread.run_sync(threading.Event().wait, 0.001)
 

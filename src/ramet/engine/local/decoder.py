@@ -46,6 +46,7 @@ class PlainDecoder:
             out = self.model(
                 input_ids=ids.unsqueeze(0),
                 position_ids=positions.long().unsqueeze(0),
+                attention_mask=attention.UNREAD,
                 use_cache=False,
                 logits_to_keep=rows,
             )

@@ -64,6 +64,7 @@ class LocalEngine:
         self.model.eval()
         on_cuda = self.model.device.type == "cuda"
         self.window = setup.check_window(self.model, window)
+        self._vocabulary: int = self.model.config.get_text_config().vocab_size
         self.top_p, self.top_k = setup.check_nucleus(top_p, top_k)
         self.lockstep = not on_cuda if lockstep is None else lockstep
         max_batch = setup.check_count("max_batch", max_batch, 512 if on_cuda else 64)
@@ -208,9 +209,8 @@ class LocalEngine:
             raise EngineError("a request needs a non-empty prompt, max_tokens >= 1 and temperature >= 0")
         if len(prompt.ids) >= self.window:
             raise EngineError(f"a prompt of {len(prompt.ids):,} tokens does not fit the window of {self.window:,}")
-        vocabulary = self.model.config.get_text_config().vocab_size
-        if not 0 <= min(prompt.ids) <= max(prompt.ids) < vocabulary:
-            raise EngineError(f"the prompt has token ids outside this model's vocabulary of {vocabulary:,}")
+        if not 0 <= min(prompt.ids) <= max(prompt.ids) < self._vocabulary:
+            raise EngineError(f"the prompt has token ids outside this model's vocabulary of {self._vocabulary:,}")
         return list(prompt.ids)
 
     def _completion(self, request: Request, num_tokens: int) -> Completion:

@@ -22,9 +22,17 @@ CHECK_EVERY_S = 3.0
 class Calls:
     """Calls of one service. After the server was found to be gone, every further call fails at once."""
 
-    def __init__(self, service: Service, *, deadline_s: float, check_every_s: float = CHECK_EVERY_S) -> None:
+    def __init__(
+        self,
+        service: Service,
+        *,
+        deadline_s: float,
+        check_every_s: float = CHECK_EVERY_S,
+        setting: str = "backend.deadline_s",
+    ) -> None:
         self.service = service
         self.deadline_s = deadline_s
+        self.setting = setting  # what the user raises to wait longer
         self.check_every_s = check_every_s
         self.lost: EngineError | None = None  # why the server is considered gone
         self._checked = float("-inf")
@@ -50,7 +58,10 @@ class Calls:
         if self.lost is not None:
             raise EngineError(f"{self.lost} (during {what})")
         assert scope.cancelled_caught
-        raise EngineError(f"{what}: the server did not answer within {self.deadline_s:g} s (backend.deadline_s)")
+        raise EngineError(
+            f"{what}: the server did not answer within {self.deadline_s:g} s. It is still there, and may be compiling: "
+            f"try again, or allow more with {self.setting}"
+        )
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
         """Cancel the call when the server is gone. All calls under way share one check at a time."""

@@ -8,6 +8,7 @@ weights over those of a run that still trains them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,7 +19,7 @@ from ramet.engine.settings import EngineConfig
 from ramet.engine.tinker.calls import Calls
 from ramet.engine.tinker.engine import TinkerEngine, Version
 from ramet.engine.tinker.limits import Limits, choose_window, read_limits
-from ramet.engine.tinker.service import Sampler, Service
+from ramet.engine.tinker.service import Sampler, Service, Trainer
 from ramet.errors import ConfigError, EngineError
 from ramet.tokens.huggingface import load_renderer
 from ramet.types import Completion, Meter, Prompt
@@ -27,6 +28,7 @@ FOR_SAMPLING = "/sampler_weights/"
 SHARES_WEIGHTS = ("SkyRL",)  # servers where a sampler's weights lie in the place of those in training
 CHUNK = 64
 OPEN_S = 30.0
+UNLOAD_S = 10.0  # longest wait for the server to free the adapter at the end
 Connect = Callable[[str, float], Awaitable[Service]]  # address and deadline
 
 
@@ -52,6 +54,8 @@ class RemoteEngine:
         self.window = choose_window(config.window, self.limits.window)
         self._connect = connect
         self._service: Service | None = None
+        self._calls: Calls | None = None
+        self._trainer: Trainer | None = None  # holds the adapter that is sampled
         self._engine: TinkerEngine | None = None
         self._lock = anyio.Lock()
 
@@ -74,9 +78,9 @@ class RemoteEngine:
 
     async def _open(self) -> TinkerEngine:
         config = self.config
-        self._service = await self._connect(config.base_url, config.stall_s)
-        calls = Calls(self._service, deadline_s=config.stall_s)
-        version = Version(sampler=await open_sampler(calls, config.model), number=0)
+        self._service = await self._connect(config.base_url, config.deadline_s)
+        calls = self._calls = Calls(self._service, deadline_s=config.deadline_s, setting="engine.deadline_s")
+        version = Version(sampler=await self._open_sampler(calls), number=0)
 
         async def current() -> Version:
             return version
@@ -93,6 +97,35 @@ class RemoteEngine:
             top_k=config.top_k,
         )
 
+    async def _open_sampler(self, calls: Calls) -> Sampler:
+        """The weights at the tinker:// path, to be sampled."""
+        path, service = self.config.model, calls.service
+        if FOR_SAMPLING not in path:
+            load = partial(service.load_state, path, optimizer=False)
+            trainer = self._trainer = await calls.run("load_state", load)
+            return await calls.run("save_weights_for_sampler", trainer.save_weights_for_sampler)
+        facts = await calls.run("get_server_capabilities", service.describe)
+        if facts.server in SHARES_WEIGHTS:
+            raise EngineError(
+                f"{facts.server} would load {path} over the weights of the run that saved it: "
+                "give the path under /weights/ (`state` in the checkpoint's tinker.json)"
+            )
+        return await calls.run("create_sampling_client", lambda: service.sampler(path))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free the adapter, as far as the server answers, and close the connection."""
+        calls, trainer = self._calls, self._trainer
+        with anyio.move_on_after(UNLOAD_S, shield=True):
+            if calls is not None and trainer is not None and calls.lost is None:
+                await calls.service.drain()
+                await trainer.unload()
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -102,21 +135,6 @@ class RemoteEngine:
         self.close()
 
     def close(self) -> None:
-        service, self._service, self._engine = self._service, None, None
+        service, self._service, self._engine, self._trainer = self._service, None, None, None
         if service is not None:
             service.close()
-
-
-async def open_sampler(calls: Calls, path: str) -> Sampler:
-    """The weights at a tinker:// path, to be sampled."""
-    service = calls.service
-    if FOR_SAMPLING not in path:
-        trainer = await calls.run("load_state", lambda: service.load_state(path, optimizer=False))
-        return await calls.run("save_weights_for_sampler", trainer.save_weights_for_sampler)
-    facts = await calls.run("get_server_capabilities", service.describe)
-    if facts.server in SHARES_WEIGHTS:
-        raise EngineError(
-            f"{facts.server} would load {path} over the weights of the run that saved it: "
-            "give the path under /weights/ (`state` in the checkpoint's tinker.json)"
-        )
-    return await calls.run("create_sampling_client", lambda: service.sampler(path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import textwrap
 import threading
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from ramet.engine.tinker.calls import Calls
+from ramet.engine.tinker.failures import Failures
 from ramet.engine.tinker.service import Adam, Datum, LossName, Sampled, Sampler, ServerFacts, Trainer
 from ramet.errors import ConfigError, EngineError
 
@@ -30,6 +32,7 @@ LOCAL_KEY = "tml-local"  # servers on this machine take any key that begins like
 HEALTH = "/api/v1/healthz"
 HEALTH_S = 10.0
 NAMES = {"Tinker API Mock": "SkyRL"}  # what servers call themselves, and what they are
+REST_LOGGER = "tinker.lib.public_interfaces.rest_client"
 WRONG_WIRE = "supports as proto"  # part of the client's error when it meets an older server
 
 
@@ -60,11 +63,21 @@ async def check_health(address: str) -> None:
         async with httpx.AsyncClient(timeout=HEALTH_S) as client:
             response = await client.get(address + HEALTH)
     except (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError) as error:
-        raise EngineError(f"nothing answers at {address}: {error or type(error).__name__}") from None
+        raise EngineError(f"nothing answers at {address}: {str(error) or type(error).__name__}") from None
     except httpx.HTTPError:
         return  # slow: the deadline of the call decides
     if response.status_code < 500 and not _is_healthy(response):
         raise EngineError(f"{address} is no server of the Tinker API: {HEALTH} does not answer status ok")
+
+
+async def server_name(address: str) -> str:
+    """What the server calls itself; its host if it has no name."""
+    try:
+        async with httpx.AsyncClient(timeout=HEALTH_S) as client:
+            name = str((await client.get(address + "/")).json()["name"])
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return urlsplit(address).hostname or address
+    return NAMES.get(name, name)
 
 
 def api_key(base_url: str) -> str:
@@ -74,6 +87,17 @@ def api_key(base_url: str) -> str:
     if not key:
         raise ConfigError(f"{base_url} needs an API key: set the environment variable {KEY}")
     return key
+
+
+def make_client(failures: Failures) -> httpx.AsyncClient:
+    """The HTTP client of the package, with its own limits, and with every response looked at."""
+    return httpx.AsyncClient(
+        http2=True,
+        follow_redirects=True,
+        timeout=httpx.Timeout(60.0, connect=5.0),
+        limits=httpx.Limits(max_connections=1000, max_keepalive_connections=20),
+        event_hooks={"response": [failures.see]},
+    )
 
 
 def _import_tinker() -> Any:
@@ -90,7 +114,8 @@ class SdkService:
         self.tinker, self.types = tinker, tinker.types
         self.address = address
         self._key = key
-        self._client = tinker.ServiceClient(base_url=address, api_key=key)
+        self._failures = Failures(address)
+        self._client = tinker.ServiceClient(base_url=address, api_key=key, http_client=make_client(self._failures))
         self._samples: set[Future[Any]] = set()  # under way on the server, awaited or not
 
     async def connect(self) -> None:
@@ -99,25 +124,17 @@ class SdkService:
 
     async def check(self) -> None:
         await check_health(self.address)
+        self._failures.check()
 
     async def describe(self) -> ServerFacts:
         found = await self.blocking(lambda: self._client.get_server_capabilities())
         known = [model for model in found.supported_models if model.model_name]
         return ServerFacts(
-            server=await self._name(),
+            server=await server_name(self.address),
             sdk=f"tinker {self.tinker.__version__}",
             models=tuple(model.model_name for model in known),
             windows=tuple(model.max_context_length for model in known),
         )
-
-    async def _name(self) -> str:
-        """What the server calls itself."""
-        try:
-            async with httpx.AsyncClient(timeout=HEALTH_S) as client:
-                name = str((await client.get(self.address + "/")).json()["name"])
-        except (httpx.HTTPError, ValueError, KeyError, TypeError):
-            return urlsplit(self.address).hostname or self.address
-        return NAMES.get(name, name)
 
     async def create(self, *, base_model: str, rank: int, seed: int) -> Trainer:
         make = partial(self._client.create_lora_training_client, base_model=base_model, rank=rank, seed=seed)
@@ -189,7 +206,7 @@ class SdkService:
             async with httpx.AsyncClient(timeout=None, follow_redirects=True) as client:
                 response = await client.get(url)
         except httpx.HTTPError as error:
-            raise EngineError(f"cannot download from {self.address}: {error or type(error).__name__}") from None
+            raise EngineError(f"cannot download from {self.address}: {str(error) or type(error).__name__}") from None
         if response.status_code != 200:
             raise EngineError(f"cannot download from {self.address}: it answered {response.status_code}")
         return response.content
@@ -241,6 +258,7 @@ class SdkTrainer:
 
     def _archive_url(self, name: str, path: str) -> str:
         """Servers differ in what they call the checkpoint here: its path, or its name alone."""
+        logging.getLogger(REST_LOGGER).setLevel(logging.ERROR)  # one warning for every archive
         rest = self._service.rest()
         try:
             return str(rest.get_checkpoint_archive_url_from_tinker_path(path).result().url)
