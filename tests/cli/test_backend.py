@@ -6,7 +6,7 @@ import json
 import socket
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,22 +15,11 @@ from typer.testing import CliRunner
 from ramet.cli.backend import app
 from ramet.engine.tinker.sdk import open_service
 from ramet.errors import ConfigError, EngineError
-from ramet.terminal.backend_check import check_server, effects, only_model
+from ramet.terminal.backend_check import EFFECTS, check_server, only_model, print_effect
 from ramet.train.tinker.probe import Capabilities
 from ramet.train.tinker.skyrl import LAUNCHER, check_model, jax_settings
 from ramet.train.tinker.skyrl_environment import COMPLETE, VERSION, find_python
 from tests.engine.faulty import says, serve
-
-JAX = Capabilities(
-    server="SkyRL",
-    sdk="tinker 0.24.1",
-    models=("m",),
-    reduction="row_mean",
-    keeps_versions=False,
-    clips_gradients=False,
-    honours_betas=True,
-    cispo_bounds=True,
-)
 
 
 def folder_with(tmp_path: Path, **config: object) -> Path:
@@ -105,15 +94,20 @@ def test_the_launcher_imports_nothing_of_ramet():
     assert "from ramet" not in text
 
 
-def test_a_check_names_every_setting_that_the_server_ignores():
-    found = dict(effects(JAX))
-    assert found["update.max_grad_norm"] == "ignored by the server"
-    assert found["update.betas, update.weight_decay"] == found["loss.bounds of cispo"] == "obeyed"
-    assert found["overlap"] == "refused: a published version is replaced while training continues"
-    assert "scales every row" in found["loss.aggregation"]
-    other = dict(effects(replace(JAX, reduction="sum", keeps_versions=True, max_rank=32)))
-    assert (other["backend.rank"], found["backend.rank"]) == ("up to 32", "any")
-    assert other["overlap"].startswith("works")
+def test_a_check_has_words_for_everything_that_a_probe_finds_out():
+    found = {one.name for one in fields(Capabilities)} - {"server", "sdk", "models", "notes"}
+    assert set(EFFECTS) == found
+    for name, (_, effects) in EFFECTS.items():
+        assert set(effects) == ({"sum", "row_mean"} if name == "reduction" else {True, False})
+
+
+def test_every_line_of_a_check_fits_a_terminal(capsys: pytest.CaptureFixture[str]):
+    for name, (_, effects) in EFFECTS.items():
+        for value in effects:
+            print_effect(name, value)
+    lines = capsys.readouterr().out.splitlines()
+    assert "update.max_grad_norm        ignored by the server" in lines
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_wrong_address_is_one_line_without_the_client_package():

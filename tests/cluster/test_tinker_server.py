@@ -12,6 +12,7 @@ import signal
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,6 @@ CODES: dict[str, Any] = {
     "update": {"learning_rate": 0.01},
     "save_every": 1,
 }
-
-
-# The client package leaves sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +308,7 @@ def merged(run: RunDir) -> dict[str, torch.Tensor]:
 
 
 def test_the_probe_knows_the_server_and_overlap_is_refused(server: Server, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="overlap=0 with SkyRL: it keeps no snapshot"):
+    with pytest.raises(ConfigError, match="overlap=1 does not work here: the backend keeps no snapshot"):
         train(config(model, server.url, "overlap=1", "backend.reduction=auto"), runs=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -321,6 +318,20 @@ def test_an_id_outside_the_vocabulary_never_reaches_the_server(server: Server, m
         prompt = Prompt(messages=(Message(role="user", content="?"),), ids=(3, 5000))
         with pytest.raises(EngineError, match="outside this model's vocabulary of 210"):
             anyio.run(lambda: backend.engine.sample(prompt, max_tokens=4))
+
+
+def test_a_server_that_answers_500_without_end_is_one_line(server: Server, model: Path) -> None:
+    """An id outside the vocabulary, sent past our own check: the server cannot write the answer as JSON."""
+    backend = opened(server.url, model)
+
+    async def ask() -> object:
+        version = await backend._current()  # pyright: ignore[reportPrivateUsage]
+        sample = partial(version.sampler.sample, (3, 5000), max_tokens=1, temperature=1.0, seed=0, stop_ids=())
+        return await backend.calls.run("sample", sample)
+
+    with closing(backend), pytest.raises(EngineError, match="has answered 500 to a request for 10 s") as caught:
+        anyio.run(ask)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_wrong_address_is_one_line(model: Path, tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
 from ramet.errors import EngineError
 from ramet.models.folders import cache_folder
 from ramet.terminal.console import command, out
-from ramet.train.tinker.skyrl import Server, ServerSettings, check_model, jax_settings, running
+from ramet.train.tinker.skyrl import Server, ServerSettings, check_model, jax_settings, started, wait_until_ready
 from ramet.train.tinker.skyrl_environment import find_python
 
 STOPPED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,10 +49,11 @@ def serve(
         backend=backend,
         compile_cache=cache_folder() / "jax",
     )
-    out.print(f"starting SkyRL with {source} (log: {folder / 'server.log'})")
     try:
-        with _until_stopped(), running(settings, ready_s=ready_s) as server:
-            _announce(server)
+        with _until_stopped(), started(settings) as server:
+            out.print(f"starting SkyRL with {source} at {server.url} (log: {folder / 'server.log'})")
+            out.print("loading the model and compiling: about 20 s if it was served before, else up to minutes")
+            _announce(server, _wait(server, ready_s))
             code = server.process.wait()
             raise EngineError(f"the server ended by itself with exit code {code} (log: {server.log})")
     except Stopped:
@@ -73,8 +77,18 @@ def _until_stopped() -> Generator[None]:
             signal.signal(each, handler)
 
 
-def _announce(server: Server) -> None:
-    out.print(f"ready: {server.url}")
+def _wait(server: Server, ready_s: float) -> float:
+    """Wait until the server answers, with the seconds counted on a terminal. Returns how many it were."""
+    began = time.monotonic()
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as progress:
+        progress.add_task("waiting for the first token", total=None)
+        wait_until_ready(server, ready_s)
+    return time.monotonic() - began
+
+
+def _announce(server: Server, seconds: float) -> None:
+    out.print(f"ready: {server.url} after {seconds:.0f} s")
     out.print(f"  {command()} backend check {server.url}")
     out.print(f"  {command()} train RECIPE model={server.base_model} backend.kind=tinker backend.base_url={server.url}")
     out.print(f"Ctrl-C stops it; checkpoints and database stay in {server.log.parent}")

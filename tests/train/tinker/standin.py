@@ -35,7 +35,7 @@ MODEL = "tiny"
 class Manners:
     """What a server does with what it is sent."""
 
-    reduction: str = "sum"
+    reduction: str = "sum"  # or row_mean; token_mean: over all tokens of a call, which no known server does
     snapshots: bool = True  # False, as SkyRL on JAX: one place for trained and sampled weights
     clips: bool = True
     betas: bool = True
@@ -137,9 +137,10 @@ class StandInTrainer:
     ) -> list[tuple[float, ...]]:
         await self.service.enter("forward_backward")
         found = []
+        all_weights = sum(sum(datum.weights) for datum in data)
         for datum in data:
             now = self._logprobs(datum)
-            self._reduced(self._terms(now, datum, loss, bounds), datum).backward()
+            self._reduced(self._terms(now, datum, loss, bounds), datum, all_weights).backward()
             self.num_rows += 1
             found.append(tuple(now.detach().tolist()))
         return found
@@ -157,11 +158,13 @@ class StandInTrainer:
         assert loss == "importance_sampling"
         return -ratio * advantages
 
-    def _reduced(self, terms: Tensor, datum: Datum) -> Tensor:
+    def _reduced(self, terms: Tensor, datum: Datum, all_weights: float) -> Tensor:
         if self.service.manners.reduction == "sum":
             return terms.sum()
         weights = torch.tensor(datum.weights or (1.0,) * len(datum.targets), dtype=terms.dtype)
-        return (weights * terms).sum() / weights.sum()
+        if self.service.manners.reduction == "token_mean":
+            return (weights * terms).sum() / all_weights
+        return (weights * terms).sum() / weights.sum().clamp(min=1e-9)
 
     async def optim_step(self, adam: Adam) -> float | None:
         await self.service.enter("optim_step")

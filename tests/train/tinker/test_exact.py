@@ -24,6 +24,7 @@ from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 from ramet.train.settings import UpdateConfig
 from ramet.train.tinker.backend import Origin, TinkerBackend
+from ramet.train.tinker.datum import num_sent
 from ramet.train.tinker.probe import Capabilities
 from tests.train import tiny
 from tests.train.tinker.standin import FSDP, HOSTED, MODEL, SKYRL_JAX, Manners, StandIn, StandInTrainer, adapted
@@ -174,6 +175,12 @@ def test_two_calls_before_a_step_add_up(server: str, rows: list[Row], demos: lis
     total = {name: sum(g[name] for g in grads if name in g) for name in {name for g in grads for name in g}}
     _, there = anyio.run(sent, backend, trainer, [(rows, loss), (demos, copying)])
     check_same(total, there)  # pyright: ignore[reportArgumentType]
+
+
+def test_rows_are_sent_in_few_sizes_where_a_server_compiles_every_size() -> None:
+    """A batch of 32 stays as it is, the rest becomes a power of two. A server that sums gets no empty rows."""
+    assert [num_sent(number, "row_mean") for number in (1, 3, 5, 32, 37, 64, 90)] == [1, 4, 8, 32, 40, 64, 96]
+    assert num_sent(37, "sum") == 37
 
 
 def test_ppo_and_cispo_need_no_second_pass_where_the_server_has_their_bounds() -> None:

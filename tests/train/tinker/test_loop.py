@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,22 @@ import torch
 from safetensors.torch import load_file
 
 from ramet.config import load
+from ramet.engine.open import closing
+from ramet.engine.settings import EngineConfig
+from ramet.engine.tinker.remote import RemoteEngine
 from ramet.engine.tinker.service import Service
 from ramet.errors import ConfigError, EngineError, StoreError
 from ramet.models.adapter import folder_logprobs
 from ramet.models.folders import load_model
 from ramet.store import RunDir, read_trees
 from ramet.store.checkpoints import latest, list_checkpoints
-from ramet.train import resume, train
+from ramet.train import loop, resume, train
 from ramet.train.backend import Backend
 from ramet.train.phase import OpenBackend
 from ramet.train.settings import TrainConfig, WarmConfig
-from ramet.train.tinker.open import open_backend
+from ramet.train.tinker.open import Known, open_backend
 from ramet.train.tinker.probe import probe
+from ramet.types import Message, Prompt
 from tests.train import small
 from tests.train.tinker.standin import FSDP, HOSTED, MODEL, SKYRL_JAX, Manners, StandIn
 
@@ -51,9 +56,10 @@ def opener(server: StandIn, said: list[str] | None = None) -> OpenBackend:
     async def connect(base_url: str, deadline_s: float) -> Service:
         return server
 
+    say, known = (said if said is not None else []).append, Known()
+
     def opened(config: TrainConfig | WarmConfig) -> Backend:
-        say = (said if said is not None else []).append
-        return open_backend(config, connect=connect, say=say, check_every_s=0.05)
+        return open_backend(config, connect=connect, say=say, check_every_s=0.05, known=known)
 
     return opened
 
@@ -145,14 +151,72 @@ def test_rl_begins_with_the_weights_that_the_supervised_start_left_on_the_server
     assert json.loads((latest(run.path) / "tinker.json").read_text())["base"] == saved["base"] == str(folder.resolve())  # pyright: ignore[reportOptionalOperand]
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_checkpoint_that_was_run_leaves_no_adapter_on_a_server_that_answers(folder: Path, gone: bool) -> None:
+    server = service(folder)
+
+    async def connect(base_url: str, deadline_s: float) -> Service:
+        return server
+
+    async def run() -> None:
+        trainer = await server.create(base_model=MODEL, rank=4, seed=0)
+        path = await trainer.save_state("first")
+        settings = EngineConfig(kind="tinker", base_url="http://stand-in", model=path, tokenizer=str(folder))
+        prompt = Prompt(messages=(Message(role="user", content="?"),), ids=(3, 1, 4))
+        async with closing(RemoteEngine(settings, connect=connect)):
+            pass  # not connected: nothing to free
+        engine = RemoteEngine(settings, connect=connect)
+        async with closing(engine):
+            assert (await engine.sample(prompt, max_tokens=2, seed=0)).num_tokens > 0
+            server.gone = gone
+            if gone:
+                with pytest.raises(EngineError, match="stand-in"):
+                    await engine.sample(prompt, max_tokens=2, seed=0)
+
+    anyio.run(run)
+    assert [trainer.unloaded for trainer in server.trainers] == [False, not gone]
+    assert server.closed
+
+
+def test_a_supervised_start_and_rl_probe_the_server_once_and_print_what_it_ignores_once(
+    folder: Path, tmp_path: Path
+) -> None:
+    server, said = service(folder, SKYRL_JAX), list[str]()
+    warm = {"steps": 1, "trees_per_step": 2, "budget": {"tokens": 200}}
+    settings = config(folder, "steps=1", "backend.reduction=auto", warm=warm)
+    train(settings, runs=tmp_path, open_backend=opener(server, said))
+    assert said == ["stand-in does not clip gradients: update.max_grad_norm=1 is ignored"]
+    assert server.verbs.count("create") == 2  # the adapter of the probe, and that of the run
+
+
 def test_overlap_is_refused_without_snapshots_and_works_with_them(folder: Path, tmp_path: Path) -> None:
     words = ("overlap=1", "backend.reduction=auto", "steps=2")
-    with pytest.raises(ConfigError, match="overlap=0 with stand-in: it keeps no snapshot of published weights"):
+    with pytest.raises(ConfigError, match=r"overlap=1 .* keeps no snapshot of published weights, .*; add overlap=0"):
         train(config(folder, *words), runs=tmp_path, open_backend=opener(service(folder, SKYRL_JAX)))
     assert not list(tmp_path.iterdir())
     run = train(config(folder, *words), runs=tmp_path, open_backend=opener(service(folder)))
     assert len(run.metrics()) == 2
     assert max(record["age_max"] for record in run.metrics()) == 1
+
+
+def test_overlap_is_refused_before_the_supervised_start(folder: Path, tmp_path: Path) -> None:
+    server = service(folder, SKYRL_JAX)
+    warm = {"steps": 1, "trees_per_step": 2, "budget": {"tokens": 200}}
+    with pytest.raises(ConfigError, match="add overlap=0"):
+        train(config(folder, "overlap=1", warm=warm), runs=tmp_path, open_backend=opener(server))
+    assert not list(tmp_path.iterdir())
+    assert server.closed
+
+
+def test_a_recipes_overlap_is_left_out_with_the_reason(folder: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    settings = config(folder, "overlap=1", "overlap_by=groups", "max_age=2", "steps=1")
+    opened = opener(service(folder, SKYRL_JAX))
+    run = loop.train(settings, runs=tmp_path, open_backend=opened, lower_overlap=said.append)
+    assert len(said) == 1
+    assert said[0].startswith("overlap=0 instead of the recipe's overlap=1: the backend keeps no snapshot")
+    saved = load(TrainConfig, file=run.path / "config.toml")
+    assert (saved.overlap, saved.overlap_by, saved.max_age) == (0, "steps", None)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +229,19 @@ def test_overlap_is_refused_without_snapshots_and_works_with_them(folder: Path, 
 )
 def test_the_probe_finds_out_what_a_server_does(folder: Path, manners: Manners, found: tuple[Any, ...]) -> None:
     server = service(folder, manners)
-    seen = anyio.run(lambda: probe(server, base_model=MODEL, deadline_s=60))
+    facts: dict[str, Any] = {}
+    seen = anyio.run(lambda: probe(server, base_model=MODEL, deadline_s=60, on_fact=facts.__setitem__))
+    assert facts.items() <= asdict(seen).items()
+    assert len(facts) == len(found)
     known = (seen.reduction, seen.keeps_versions, seen.clips_gradients, seen.honours_betas, seen.cispo_bounds)
     assert known == found
     assert len(seen.notes) == known.count(False)
     assert server.trainers[0].unloaded
 
 
-def test_a_server_that_reports_no_norm_has_to_be_described(folder: Path) -> None:
-    server = service(folder, Manners(norms=False))
+@pytest.mark.parametrize("manners", [Manners(norms=False), Manners(reduction="token_mean")])
+def test_a_server_whose_reduction_cannot_be_found_out_has_to_be_described(folder: Path, manners: Manners) -> None:
+    server = service(folder, manners)
     with pytest.raises(ConfigError, match=r"give backend\.reduction=sum or row_mean"):
         anyio.run(lambda: probe(server, base_model=MODEL, deadline_s=60))
 
@@ -243,7 +311,7 @@ def test_a_call_without_an_answer_ends_at_its_deadline(folder: Path, tmp_path: P
     ("words", "message"),
     [
         (("backend.base_url=",), "backend.kind=tinker needs backend.base_url"),
-        (("temperature=0.7",), "backend.kind=tinker needs temperature=1"),
+        (("temperature=0.7",), "temperature=0.7 does not work with backend.kind=tinker: .*; add temperature=1"),
         (("backend.rank=0",), "backend.rank is a whole number from 1 up; got 0"),
         (("backend.deadline_s=0",), "backend.deadline_s is a number above 0"),
         (("backend.kind=local",), "is for backend.kind=tinker, and this is local"),

@@ -27,6 +27,7 @@ from ramet.train.tinker.datum import (
     Route,
     forward_datum,
     native_datum,
+    num_sent,
     reduced,
     route,
     sloped_datum,
@@ -141,7 +142,7 @@ class TinkerBackend:
     ) -> list[Computed]:
         """One pass: the server computes the loss, and returns the log-probs beside its gradient."""
         data = [native_datum(row, part, loss) for row, part in zip(rows, shares, strict=True)]
-        found = await self._send(trainer, data, way, len(data))
+        found = await self._send(trainer, data, way, self._num_sent(data))
         now = [trained_values(row, values) for row, values in zip(rows, found, strict=True)]
         terms = [token_terms(row, values, loss) for row, values in zip(rows, now, strict=True)]
         return list(zip(rows, now, terms, shares, strict=True))
@@ -170,7 +171,7 @@ class TinkerBackend:
 
     async def optim_step(self, *, learning_rate: float, last: bool = True) -> float | None:
         del last  # versions are counted when they are published
-        num_rows = self._sent + sum(len(held.data) for held in self._held)
+        num_rows = self._sent + sum(self._num_sent(held.data) for held in self._held)
         if not num_rows:
             return 0.0  # nothing was computed: no weight changes
         trainer = await self._ready_to_learn()
@@ -198,16 +199,20 @@ class TinkerBackend:
     async def _send(
         self, trainer: Trainer, data: Sequence[Datum], way: Route, num_rows: int
     ) -> list[tuple[float, ...]]:
-        self._sent += len(data)
         sent = reduced(data, self.capabilities.reduction, num_rows=num_rows)
-        return await self.calls.run(
+        self._sent += len(sent)
+        found = await self.calls.run(
             "forward_backward", lambda: trainer.forward_backward(sent, loss=way.loss, bounds=way.bounds)
         )
+        return found[: len(data)]
+
+    def _num_sent(self, data: Sequence[Datum]) -> int:
+        return num_sent(len(data), self.capabilities.reduction)
 
     async def _forward(self, trainer: Trainer, rows: Sequence[Row]) -> list[Numbers]:
         data = reduced([forward_datum(row) for row in rows], self.capabilities.reduction, num_rows=len(rows))
         found = await self.calls.run("forward", lambda: trainer.forward(data))
-        return [trained_values(row, values) for row, values in zip(rows, found, strict=True)]
+        return [trained_values(row, values) for row, values in zip(rows, found[: len(rows)], strict=True)]
 
     async def _reference_logprobs(self, rows: Sequence[Row]) -> list[Numbers]:
         """Log-probs under the model that the run began with: another adapter, which is never trained."""

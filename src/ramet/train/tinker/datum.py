@@ -26,6 +26,8 @@ from ramet.train.rows import Row
 from ramet.train.tinker.terms import Numbers, correction, proximal, recorded
 
 Reduction = Literal["sum", "row_mean"]
+BATCH = 32  # rows that SkyRL on JAX computes at once, as `ramet backend serve` starts it
+EMPTY = Datum(token_ids=(0,), targets=(0,), logprobs=(0.0,), advantages=(0.0,), weights=(0.0,))  # has no gradient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +86,26 @@ def shifted(row: Row, logprobs: Numbers, advantages: Numbers) -> Datum:
 
 
 def reduced(data: Sequence[Datum], reduction: Reduction, *, num_rows: int) -> list[Datum]:
-    """The data such that a service with this reduction sums their token losses. `num_rows`: all of the update."""
+    """The data such that a service with this reduction sums their token losses. `num_rows`: all that the update sends.
+
+    Where rows are averaged, empty ones are added at the end, as many as `num_sent` says.
+    """
     if reduction == "sum":
         return [_with(datum, 1.0, weights=()) for datum in data]
-    return [_with(datum, sum(datum.weights) * num_rows, weights=datum.weights) for datum in data]
+    scaled = [_with(datum, sum(datum.weights) * num_rows, weights=datum.weights) for datum in data]
+    return scaled + [EMPTY] * (num_sent(len(data), reduction) - len(data))
+
+
+def num_sent(number: int, reduction: Reduction) -> int:
+    """How many rows are sent for so many: a power of two beside whole batches of the server.
+
+    The server that averages rows, SkyRL on JAX, compiles a program for every size of a batch.
+
+    Example:
+        num_sent(37, "row_mean") is 40: a batch of 32, and one of 8 for the other 5.
+    """
+    whole, rest = divmod(number, BATCH)
+    return number if reduction == "sum" else whole * BATCH + (1 << (rest - 1).bit_length() if rest else 0)
 
 
 def _with(datum: Datum, factor: float, *, weights: tuple[float, ...]) -> Datum:

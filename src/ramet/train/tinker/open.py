@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import anyio
 
@@ -19,12 +21,22 @@ from ramet.tokens.huggingface import load_renderer
 from ramet.train.settings import TrainConfig, UpdateConfig, WarmConfig
 from ramet.train.tinker.backend import Origin, TinkerBackend
 from ramet.train.tinker.checkpoint import read_saved
+from ramet.train.tinker.datum import Reduction
 from ramet.train.tinker.probe import NOT_PROBED, Capabilities, assume, check_served, probe
+from ramet.types import printable
 
 
 def say(text: str) -> None:
     """A sentence for the user, before the first step."""
-    sys.stderr.write(f"ramet: {text}\n")
+    sys.stderr.write(f"ramet: {printable(text)}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What one run has found out about its server and printed: its supervised start and RL each open a backend."""
+
+    capabilities: dict[str, Capabilities] = field(default_factory=dict[str, Capabilities])  # by base model
+    notes: set[str] = field(default_factory=set[str])
 
 
 def open_backend(
@@ -33,32 +45,35 @@ def open_backend(
     connect: Connect = connect_sdk,
     say: Callable[[str], None] = say,
     check_every_s: float = CHECK_EVERY_S,
+    known: Known | None = None,
 ) -> TinkerBackend:
-    """The backend of a run. Whatever cannot work is one line, before anything is written."""
-    settings = config.backend
+    """The backend of a run. Whatever cannot work is one line, before anything is written.
+
+    With the same `known` again the server is not probed again, and a sentence is not repeated.
+    """
+    settings, known = config.backend, known or Known()
     if settings.merge:
         check_packages()
     service = anyio.run(connect, settings.base_url, settings.deadline_s)
     try:
         calls = Calls(service, deadline_s=settings.deadline_s, check_every_s=check_every_s)
-        backend = anyio.run(_open, config, calls)
+        backend = anyio.run(_open, config, calls, known.capabilities)
     except BaseException:
         service.close()
         raise
     for note in notes(config, backend.capabilities):
-        say(note)
+        if note not in known.notes:
+            known.notes.add(note)
+            say(note)
     return backend
 
 
-async def _open(config: TrainConfig | WarmConfig, calls: Calls) -> TinkerBackend:
-    settings, service = config.backend, calls.service
-    facts = await calls.run("get_server_capabilities", service.describe)
+async def _open(config: TrainConfig | WarmConfig, calls: Calls, capabilities: dict[str, Capabilities]) -> TinkerBackend:
+    settings = config.backend
+    facts = await calls.run("get_server_capabilities", calls.service.describe)
     origin = find_origin(config, facts)
-    if settings.reduction == "auto":
-        found = await probe(service, base_model=origin.base_model, deadline_s=settings.deadline_s, rank=origin.rank)
-    else:
-        found = assume(facts, settings.reduction)
-    check_overlap(config, found)
+    found = capabilities.get(origin.base_model) or await _find_out(calls, origin, facts, settings.reduction)
+    capabilities[origin.base_model] = found
     limits = read_limits(origin.folder)
     return TinkerBackend(
         calls,
@@ -74,6 +89,15 @@ async def _open(config: TrainConfig | WarmConfig, calls: Calls) -> TinkerBackend
         merge=settings.merge,
         device=config.sampler.device,
     )
+
+
+async def _find_out(
+    calls: Calls, origin: Origin, facts: ServerFacts, reduction: Reduction | Literal["auto"]
+) -> Capabilities:
+    if reduction != "auto":
+        return assume(facts, reduction)
+    name, deadline_s = origin.base_model, calls.deadline_s
+    return await probe(calls.service, base_model=name, deadline_s=deadline_s, rank=origin.rank, facts=facts)
 
 
 def find_origin(config: TrainConfig | WarmConfig, facts: ServerFacts) -> Origin:
@@ -105,14 +129,6 @@ def served_name(model: str, folder: Path, facts: ServerFacts) -> str:
     raise ConfigError(
         f"{facts.server} serves {served}, not {model}: if that is the same model, give backend.base_model=NAME"
     )
-
-
-def check_overlap(config: TrainConfig | WarmConfig, found: Capabilities) -> None:
-    if isinstance(config, TrainConfig) and config.overlap and not found.keeps_versions:
-        raise ConfigError(
-            f"overlap=0 with {found.server}: it keeps no snapshot of published weights, so trees that are sampled "
-            f"while it trains would come from weights that no version names; got overlap={config.overlap}"
-        )
 
 
 def notes(config: TrainConfig | WarmConfig, found: Capabilities) -> list[str]:

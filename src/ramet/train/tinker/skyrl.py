@@ -37,6 +37,7 @@ JAX_SETTINGS = (
 )
 POLL_S = 0.2
 ANSWER_S = 5.0  # one HTTP request of the readiness check; the result is asked for again after it
+END_S = 10.0  # a server that has answered with an error may be ending
 STOP_S = 20.0  # for a clean stop, before the group is killed
 LOG_BYTES, LOG_WORDS = 8192, 60  # of a failed server, in the error
 
@@ -83,11 +84,18 @@ def check_model(source: str | Path) -> Path:
 @contextmanager
 def running(settings: ServerSettings, *, ready_s: float) -> Generator[Server]:
     """A server that has answered a real request, until the block ends."""
+    with started(settings) as server:
+        wait_until_ready(server, ready_s)
+        yield server
+
+
+@contextmanager
+def started(settings: ServerSettings) -> Generator[Server]:
+    """A server whose processes run, until the block ends. It answers after `wait_until_ready`."""
     _make_folder(settings.folder)
     with exclusive_lock(settings.folder):
         server = start(settings)
         try:
-            wait_until_ready(server, ready_s)
             yield server
         finally:
             stop(server)
@@ -130,14 +138,26 @@ def wait_until_ready(server: Server, seconds: float) -> None:
     request: str | None = None
     with httpx.Client(base_url=f"{server.url}/api/v1", timeout=ANSWER_S, trust_env=False) as client:
         while time.monotonic() < end:
-            if (code := server.process.poll()) is not None:
-                raise EngineError(f"the server ended with exit code {code}: {_log_end(server.log)} (log: {server.log})")
-            with suppress(httpx.TransportError):
-                request = request or _ask_for_a_token(client, server.base_model)
-                if _is_answered(client, request):
-                    return
+            if server.process.poll() is not None:
+                raise _failure(server)
+            try:
+                with suppress(httpx.TransportError):
+                    request = request or _ask_for_a_token(client, server.base_model)
+                    if _is_answered(client, request):
+                        return
+            except EngineError as error:
+                with suppress(subprocess.TimeoutExpired):  # a server that is ending answers 500
+                    server.process.wait(END_S)
+                    raise _failure(server) from None
+                raise EngineError(f"{error} (log: {server.log})") from None
             time.sleep(POLL_S)
     raise EngineError(f"the server was not ready after {seconds:g} s (log: {server.log})")
+
+
+def _failure(server: Server) -> EngineError:
+    """Why a server that has ended did so, as far as its log tells."""
+    code = server.process.returncode
+    return EngineError(f"the server ended with exit code {code}: {_log_end(server.log)} (log: {server.log})")
 
 
 def stop(server: Server) -> None:
