@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import anyio
@@ -155,3 +159,60 @@ def test_ramet_solves_a_sample_with_a_tree_and_reports_its_usage(place: Path) ->
     own, counted = usage.split()
     assert state.split()[3] == own == counted
     assert answer == "4"
+
+
+COMMAND = (
+    "eval evals.py@sums --solver ramet/tree -S tokens=500 -S nodes=4 --model openai-api/local/my-model "
+    "--log-format json --log-dir own --display none"
+)
+
+
+class Server(ThreadingHTTPServer):
+    """An OpenAI-compatible server that adds the numbers of the last question; alone, it only delegates."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"]
+        numbers = re.findall(r"(\d+) \+ (\d+)", asked[1]["content"])
+        text = f"Answer: {sum(map(int, numbers[-1]))}"
+        if len(asked) == 2 and "delegate" in asked[0]["content"] and "What is" in asked[1]["content"]:
+            goals = json.dumps(["Add " + " + ".join(numbers[-1])])
+            text = f'<tool_call>{{"name": "delegate", "arguments": {{"goals": {goals}}}}}</tool_call>'
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 50, "completion_tokens": 3, "total_tokens": 53}
+        facts = {"id": "1", "object": "chat.completion", "created": 0, "model": "my-model"}
+        data = json.dumps({**facts, "choices": [choice], "usage": usage}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        del format, args
+
+
+def test_inspect_finds_the_solver_on_its_own_command_line(place: Path) -> None:
+    with Server() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        done = subprocess.run(
+            [Path(sys.executable).with_name("inspect"), *COMMAND.split()],
+            cwd=place,
+            env={**os.environ, "LOCAL_BASE_URL": url, "LOCAL_API_KEY": "none"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        server.shutdown()
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = (place / "own").glob("*.json")
+    log = json.loads(file.read_text(encoding="utf-8"))
+    assert (log["status"], log["eval"]["solver"]) == ("success", "ramet/tree")
+    assert [sample["scores"]["match"]["value"] for sample in log["samples"]] == ["C"] * 4
+    used = [sample["metadata"]["ramet"] for sample in log["samples"]]
+    assert [(one["nodes"], one["tokens"]) for one in used] == [(2, 9)] * 4  # three calls of three tokens

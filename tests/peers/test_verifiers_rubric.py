@@ -15,7 +15,7 @@ ENVIRONMENT = """
 import verifiers as vf
 from datasets import Dataset
 
-def load_environment(most: int = 5, broken: bool = False, kind: str = "single"):
+def load_environment(most: int = 5, broken: bool = False):
     rows = Dataset.from_list([{"question": f"What is {a} + {a}?", "answer": str(2 * a)} for a in range(most)])
     parser = vf.XMLParser(["think", "answer"], answer_field="answer")
 
@@ -25,8 +25,7 @@ def load_environment(most: int = 5, broken: bool = False, kind: str = "single"):
         return 2.0 * float((parser.parse_answer(completion) or "") == answer)
 
     rubric = vf.Rubric(funcs=[right], parser=parser)
-    make = vf.SingleTurnEnv if kind == "single" else vf.ToolEnv
-    return make(dataset=rows, rubric=rubric, parser=parser, system_prompt="Write <answer>N</answer>.")
+    return vf.SingleTurnEnv(dataset=rows, rubric=rubric, parser=parser, system_prompt="Write <answer>N</answer>.")
 """
 
 
@@ -66,9 +65,7 @@ def test_what_a_reward_function_raises_is_the_reason_of_a_failed_verdict(place: 
     assert (found.score, found.reason) == (0.0, "Error calling reward function right: no rubric today")
 
 
-def test_an_environment_of_several_turns_or_none_is_one_line(place: str) -> None:
-    with pytest.raises(ramet.ConfigError, match="is a ToolEnv: only environments of a single turn"):
-        dict(load_taskset(place, args={"kind": "tools"}).splits)
+def test_an_environment_that_is_not_installed_is_one_line() -> None:
     with pytest.raises(ramet.ConfigError, match="no environment 'nothing-here' is installed"):
         dict(load_taskset("verifiers:nothing-here").splits)
 

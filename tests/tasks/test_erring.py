@@ -169,6 +169,13 @@ def test_a_negative_value_is_checked_by_its_distance() -> None:
     assert check_last_digit(Ask(goal="Compute 12-45"), "-33") == Check(line="2-5=-3, so 12-45 can be -33")
 
 
+def test_numbers_of_one_digit_are_not_checked_because_that_would_be_the_whole_computation() -> None:
+    assert check_last_digit(Ask(goal="Compute 2*3+4"), "11") == Check()
+    assert check_last_digit(Ask(goal="Compute 2*3+4"), "?") == Check(ok=False, line="2*3+4: no number")
+    view = replace(work(None, depth=1).view, goal="Compute 2*3+4")
+    assert HABITS.misanswer(view, "10", Dice("any")) is None  # the clone reports a failure instead
+
+
 def test_a_formula_that_makes_another_number_is_noticed() -> None:
     ask = Ask(goal=Puzzle((3, 8), Fraction(24)).goal())
     assert check_formula(ask, "3 + 8") == Check(ok=False, line="3 + 8 = 11, not 24")

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -484,3 +485,47 @@ def test_a_custom_check_that_never_ends_is_stopped_off_the_event_loop(tmp_path: 
 def test_the_seconds_of_a_check_are_above_zero(seconds: float) -> None:
     with pytest.raises(ConfigError, match="check_seconds must be a number above 0"):
         JsonLines(file="never-read.jsonl", check_seconds=seconds)
+
+
+PARTS = [
+    {"question": "When was Rome founded?", "answer": "753", "context": ["Rome"]},
+    {"question": "When was Oslo founded?", "answer": "the year 1048"},
+]
+
+
+def test_rows_with_parts_show_how_to_delegate_them_and_grade_clones_by_them(tmp_path: Path) -> None:
+    row = {"question": "How many years?", "answer": "1801", "context": {"Rome": "Since 753 BC."}, "parts": PARTS}
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps(row), encoding="utf-8")
+    taskset = load_taskset("jsonl", file=str(file), check="number")
+    task = taskset.task("all", 0)
+    assert "1048" not in task.question + "".join(task.context.values())
+    tree = anyio.run(lambda: demonstrate(taskset, task))
+    assert [(node.goal, node.answer) for node in tree.nodes] == [
+        ("How many years?", "1801"),
+        ("When was Rome founded?", "753"),
+        ("When was Oslo founded?", "the year 1048"),
+    ]
+    assert [node.verdict and (node.verdict.score, node.verdict.how) for node in tree.nodes] == [(1.0, "exact")] * 3
+    wrong = replace(tree.nodes[1], answer="754")
+    assert taskset.verdict(task, taskset.world(task), wrong) == Verdict(score=0.0, how="exact")
+    other = replace(tree.nodes[1], goal="What is Rome?")
+    assert taskset.verdict(task, taskset.world(task), other) is None
+    alone = anyio.run(lambda: demonstrate(taskset, task, delegate=False))
+    assert len(alone.nodes) == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ("no", "must be a list of at most 8 objects"),
+        ([{"question": "x?"}], "must be a list of at most 8 objects"),
+        ([{"question": "x?", "answer": "1", "context": ["Paris"]}], "names the text 'Paris', which the row does not"),
+        ([{"question": " How  many years?", "answer": "1"}], "repeats the question"),
+    ],
+)
+def test_parts_that_make_no_sense_are_one_line(tmp_path: Path, parts: object, said: str) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"question": "How many years?", "answer": "3", "parts": parts}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=said):
+        load_taskset("jsonl", file=str(file)).task("all", 0)

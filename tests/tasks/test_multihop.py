@@ -417,6 +417,14 @@ def test_the_key_sentence_has_the_answer_or_a_name_or_words_of_the_question():
     assert len(key_sentence("word " * 1000, "Why?", "no")) == 400
 
 
+def test_initials_and_titles_do_not_end_a_sentence():
+    whole = "The film was directed by B. Reeves Eason and Dr. Mary St. John."
+    text = f"Rain fell. {whole} Mrs. Lane ran. He left for TV. It rained."
+    assert key_sentence(text, "Why?", "Mary St. John") == whole
+    assert key_sentence(text, "Why?", "Mrs. Lane") == "Mrs. Lane ran."
+    assert key_sentence(text, "Why?", "TV") == "He left for TV."
+
+
 def test_rows_become_tasks(tmp_path: Path):
     taskset, task = find_task("multihop:musique_eval/0", {"data": write_rows(tmp_path)})
     assert (task.id, taskset.size("musique_eval"), taskset.size("train")) == ("multihop:musique_eval/0", 1, None)

@@ -135,10 +135,13 @@ class Pool:
         self._failed: list[RametError] = []
         self._scope = anyio.CancelScope()
 
-    async def run(self) -> None:
-        """Run until everything is done or something fails. Finished items are kept either way."""
+    async def run(self, slots: anyio.Semaphore | None = None) -> None:
+        """Run until everything is done or something fails. Finished items are kept either way.
+
+        A tree takes one of the `slots`, which several pools may share; by default there are `config.concurrency`.
+        """
         self._report()
-        slots = anyio.Semaphore(self.config.concurrency)
+        slots = slots or anyio.Semaphore(self.config.concurrency)
         try:
             with self._scope:
                 async with anyio.create_task_group() as group:

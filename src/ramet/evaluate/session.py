@@ -284,10 +284,14 @@ async def resume(
     *,
     engine: Engine,
     judge: NodeJudge | None = None,
+    slots: anyio.Semaphore | None = None,
     on_start: OnStart = ignore,
     on_progress: OnProgress = ignore,
 ) -> RunDir:
-    """Run the missing jobs. The directory is created once the engine is known to answer."""
+    """Run the missing jobs. The directory is created once the engine is known to answer.
+
+    `slots` limit the trees that run at the same time, of several evaluations together.
+    """
     if isinstance(engine, HttpEngine):
         await engine.check()
     run = eval_run.find() or eval_run.create()
@@ -295,7 +299,7 @@ async def resume(
     with exclusive_lock(run.path):
         pool = Pool(eval_run.config, jobs, engine=engine, journal=Journal(run), judge=judge, on_progress=on_progress)
         try:
-            await pool.run()
+            await pool.run(slots)
         except EngineError as error:
             hint = f"finished items are kept in {run.path}: run the same command again to resume"
             raise EngineError(f"{error} · {hint}") from error

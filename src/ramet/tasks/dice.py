@@ -20,6 +20,7 @@ class Dice:
         self._random = random.Random("/".join(map(str, seed))).random
 
     def chance(self, probability: float) -> bool:
+        """True with this probability."""
         return self._random() < probability
 
     def below(self, limit: int) -> int:
@@ -31,9 +32,11 @@ class Dice:
         return low + self.below(high - low + 1)
 
     def pick(self, choices: Sequence[T]) -> T:
+        """One of the choices, each with the same probability."""
         return choices[self.below(len(choices))]
 
     def weighted(self, choices: Sequence[T], weights: Sequence[float]) -> T:
+        """One of the choices, with probabilities in proportion to the weights."""
         if len(choices) != len(weights):
             raise AssertionError(f"{len(choices)} choices, {len(weights)} weights")
         point = self._random() * sum(weights)
@@ -44,6 +47,7 @@ class Dice:
         return choices[-1]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in random order."""
         order = list(items)
         for i in range(len(order) - 1, 0, -1):
             j = self.below(i + 1)
@@ -51,11 +55,12 @@ class Dice:
         return order
 
     def sample(self, items: Sequence[T], number: int) -> list[T]:
+        """Different items, in random order."""
         return self.shuffled(items)[:number]
 
 
 def in_eval(text: str, *, one_in: int = 10) -> bool:
-    """Whether a generated task is for evaluation. Its text decides, so train and evaluation never overlap."""
+    """Whether a generated task belongs to evaluation, by a hash of its text: so train and eval never overlap."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % one_in == 0
 
 

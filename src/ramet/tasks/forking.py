@@ -1,35 +1,54 @@
 """What `ramet fork` is asked: a tree of a run directory, where to fork it, and with which model.
 
-Settings that the recorded prompts depend on come from the run. Its model is used too, unless another one is named: of a
-training run, the newest checkpoint.
+Settings that the recorded prompts depend on come from the run, and so do its functions, worlds and MCP servers. Its
+models are used too, unless others are named: of a training run, the newest checkpoint.
 """
 
 from __future__ import annotations
 
+import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ramet.agent.fork import ForkRun
 from ramet.agent.options import TreeOptions
 from ramet.agent.recording import ForkPoint, find_node
 from ramet.config import load, settings_of
+from ramet.engine.http import HttpEngine
+from ramet.engine.open import OpenedEngine, clone_config
 from ramet.engine.settings import ENGINE_KINDS
 from ramet.errors import ConfigError, StoreError, did_you_mean
+from ramet.inputs.mcp import McpServer
+from ramet.inputs.open import open_world
 from ramet.inputs.settings import RunConfig
 from ramet.interfaces import Engine, Taskset, World
 from ramet.store import RunDir, read_trees
 from ramet.store.checkpoints import latest
 from ramet.tasks.play import goal_comparison, goal_measure, goal_problem
 from ramet.tasks.question import question_world
-from ramet.tasks.registry import TASKSETS, load_taskset
+from ramet.tasks.registry import SOURCES, TASKSETS, load_taskset, split_spec
 from ramet.tasks.worlds import with_world
 from ramet.types import Tree
 
 # Settings of a run that its forks share.
 KEPT = (
-    *("taskset", "world", "functions", "call_s", "temperature", "show_budget", "allow_same_goal", "allow_impossible"),
+    *(
+        "taskset",
+        "world",
+        "functions",
+        "mcp",
+        "mcp_env",
+        "call_s",
+        "clone",
+        "temperature",
+        "show_budget",
+        "allow_same_goal",
+        "allow_impossible",
+    ),
     *("instructions", "delegate_instructions", "judge"),
 )
 ENGINE = ("kind", "base_url", "model")  # one of these names another engine than the run's
@@ -52,11 +71,22 @@ class ForkPlan:
             return self.taskset.world(self.tree.task)
         return question_world(self.config, self.tree.task)
 
-    def options(self, engine: Engine) -> TreeOptions:
+    @asynccontextmanager
+    async def open(self, engine: OpenedEngine, clones: OpenedEngine | None) -> AsyncGenerator[ForkRun]:
+        """The forked tree, ready to run. MCP servers run as long as the block; model servers have been reached."""
+        async with open_world(self.config, self.tree.task.context, self.world()) as world:
+            run = ForkRun(self.tree, self.point, self.options(engine, clones, world))
+            for one in (engine, clones):
+                if isinstance(one, HttpEngine):
+                    await one.check()
+            yield run
+
+    def options(self, engine: Engine, clones: Engine | None, world: World | None) -> TreeOptions:
         config, taskset, task = self.config, self.taskset, self.tree.task
         return TreeOptions(
             engine=engine,
-            world=self.world(),
+            clone_engine=clones,
+            world=world,
             temperature=config.temperature,
             seed=config.seed,
             show_budget=config.show_budget,
@@ -104,10 +134,25 @@ def resolve_fork(
     base = {key: recorded[key] for key in KEPT if key in recorded}
     if not any(f"engine.{name}" in flags or name in given.get("engine", {}) for name in ENGINE):
         base["engine"] = _engine_of(run, recorded)
+    if "mcp" not in given and "mcp" not in flags:
+        _refuse_forgotten(base.get("mcp", []))
     config = load(RunConfig, base=base, words=words, flags={**flags, "question": tree.task.question})
     if not config.engine.model and config.engine.kind in ENGINE_KINDS:
         raise ConfigError("which model? give --model NAME (the server's /v1/models lists them), a folder, or smollm2")
-    return ForkPlan(config=config, run=run.path, tree=tree, point=point, taskset=_taskset_of(tree, config, run))
+    clone_config(config.engine, config.clone)  # a bad setting fails before a model is loaded
+    taskset = _taskset_of(tree, config, recorded, run)
+    return ForkPlan(config=config, run=run.path, tree=tree, point=point, taskset=taskset)
+
+
+def _refuse_forgotten(servers: Sequence[str]) -> None:
+    """MCP servers are stored without their arguments, which may be keys: only an address is enough to reach one."""
+    commands = [name for name in servers if not McpServer(address=name).is_url]
+    if commands:
+        again = " ".join(f"--mcp {shlex.quote(name)}" for name in servers)
+        raise ConfigError(
+            f"this tree had the tools of MCP servers ({', '.join(servers)}), whose commands are not stored in full: "
+            f"give them again, like {again}"
+        )
 
 
 def find_tree(run: RunDir, tree_id: str | None) -> Tree:
@@ -153,14 +198,23 @@ def _engine_of(run: RunDir, recorded: Mapping[str, Any]) -> dict[str, Any]:
     return {} if checkpoint is None else {"model": str(checkpoint), "kind": "local"}
 
 
-def _taskset_of(tree: Tree, config: RunConfig, run: RunDir) -> Taskset | None:
-    """The taskset that made the task, by the task's id (`craft:hard/17`): built in, or a plug-in of the run."""
-    name, colon, _ = tree.task.id.partition(":")
+def _taskset_of(tree: Tree, config: RunConfig, recorded: Mapping[str, Any], run: RunDir) -> Taskset | None:
+    """The taskset that made the task, by the task's id (`craft:hard/17`): built in, or one that the run names."""
+    name, colon, _ = tree.task.id.rpartition(":")
     if colon and name in TASKSETS:
         return with_world(load_taskset(name, **config.taskset), config.world)
-    for fact in run.meta.get("plugins", []):
-        if fact["kind"] == "taskset":
-            taskset = load_taskset(fact["reference"], **config.taskset)
-            if taskset.name == name:
-                return with_world(taskset, config.world)
+    plugins = [str(fact["reference"]) for fact in run.meta.get("plugins", []) if fact["kind"] == "taskset"]
+    for reference in [*plugins, *_peers(recorded)]:
+        taskset = load_taskset(reference, **config.taskset)
+        if taskset.name == name:
+            return with_world(taskset, config.world)
     return None
+
+
+def _peers(recorded: Mapping[str, Any]) -> list[str]:
+    """Tasksets of other packages that the settings of a run name: `verifiers:NAME`, `inspect:file.py@task`."""
+    tables: list[Mapping[str, Any]] = [recorded, *(recorded.get(name, {}) for name in ("eval", "warm", "demos"))]
+    specs: list[str] = [spec for table in tables for spec in (table.get("task", ""), *table.get("tasks", ()))]
+    question = str(recorded.get("question", ""))
+    specs += [] if " " in question else [question.rpartition("/")[0]]
+    return [split_spec(spec)[0] for spec in specs if spec.partition(":")[0] in SOURCES]

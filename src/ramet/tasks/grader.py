@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from importlib import import_module
@@ -58,7 +58,7 @@ class Grader:
         with self._lock:
             self._caller = threading.current_thread()
             process = self._running()
-            if isinstance(self._caller, _Thread) and self._caller.cancelled:
+            if is_cancelled():
                 raise Unfinished("it was cancelled")
             return self._ask(process, [function, arguments], seconds)
 
@@ -111,7 +111,7 @@ class Grader:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.stop()
             self._owner = os.getpid()
-            self._process = _start(self.module, self.library)
+            self._process = start_process(__name__, self.module, self.library)
             self._ask(self._process, None, START_S)
         return self._process
 
@@ -141,19 +141,21 @@ class Grader:
         if late.is_set() or not line.endswith("\n"):
             self.stop()
             raise Unfinished(f"it took more than {seconds:g} s" if late.is_set() else "the grader ended")
-        return self._read(json.loads(line))
-
-    def _read(self, reply: dict[str, Any]) -> Any:
+        reply = json.loads(line)
         if "missing" in reply:
             self.stop()
-            raise ConfigError(
-                f"{self.library} cannot be imported ({reply['missing']}): pip install 'ramet[{self.extra}]'"
-            )
-        if "refused" in reply:
-            raise ConfigError(reply["refused"])
-        if "error" in reply:
-            raise Unfinished(reply["error"])
-        return reply["value"]
+        return read_reply(reply, self.library, self.extra)
+
+
+def read_reply(reply: Mapping[str, Any], library: str, extra: str) -> Any:
+    """The value of a reply; `ConfigError` for what the user has to mend, `Unfinished` for anything else."""
+    if "missing" in reply:
+        raise ConfigError(f"{library} cannot be imported ({reply['missing']}): pip install 'ramet[{extra}]'")
+    if "refused" in reply:
+        raise ConfigError(reply["refused"])
+    if "error" in reply:
+        raise Unfinished(reply["error"])
+    return reply["value"]
 
 
 @runtime_checkable
@@ -162,6 +164,12 @@ class HasGrader(Protocol):
 
     @property
     def grader(self) -> Grader | None: ...  # None: they take no time
+
+
+def is_cancelled() -> bool:
+    """Whether the work of this thread, started by `Grader.run`, is not wanted any more."""
+    thread = threading.current_thread()
+    return isinstance(thread, _Thread) and thread.cancelled
 
 
 class _Thread(threading.Thread):
@@ -180,10 +188,11 @@ class _Thread(threading.Thread):
             self.future.set_exception(error)
 
 
-def _start(module: str, library: str) -> subprocess.Popen[str]:
+def start_process(program: str, module: str, library: str) -> subprocess.Popen[str]:
+    """Start `program`, a module of this package, for the functions of a module that needs a library."""
     paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, module, library],
+        [sys.executable, "-P", "-m", program, module, library],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -212,15 +221,20 @@ def serve(module: str, library: str, requests: TextIO, reply: Callable[[dict[str
 def _answer(functions: ModuleType, name: str, arguments: list[Any]) -> dict[str, Any]:
     try:
         return {"value": getattr(functions, name)(*arguments)}
-    except ConfigError as refusal:
-        return {"refused": str(refusal)}
-    except ModelFault as fault:
-        return {"error": str(fault)[:500]}
     except Exception as error:  # noqa: BLE001  scorers are other people's code
-        return {"error": f"{type(error).__name__}: {error}"[:500]}
+        return describe(error)
 
 
-def _limit_memory() -> None:
+def describe(error: Exception) -> dict[str, Any]:
+    """The reply for a call that raised."""
+    if isinstance(error, ConfigError):
+        return {"refused": str(error)}
+    named = str(error) if isinstance(error, ModelFault) else f"{type(error).__name__}: {error}"
+    return {"error": named[:500]}
+
+
+def limit_memory() -> None:
+    """Bound the address space of this process."""
     # Not every system has this limit.
     with suppress(ImportError, OSError, ValueError):
         import resource
@@ -228,15 +242,21 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
-def main() -> None:
+def open_replies() -> Callable[[dict[str, Any]], None]:
+    """A function that writes replies to standard output, which from now on is closed to everything else."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard what libraries print
-    _limit_memory()
 
     def reply(message: dict[str, Any]) -> None:
         replies.write(json.dumps(message) + "\n")
         replies.flush()
 
+    return reply
+
+
+def main() -> None:
+    reply = open_replies()
+    limit_memory()
     serve(sys.argv[1], sys.argv[2], sys.stdin, reply)
 
 

@@ -1,7 +1,8 @@
 """Your own questions: a file of JSON lines, and a choice of how answers are checked.
 
 A row has "question" and "answer", and optionally "aliases" (other accepted answers), "context" (a list of {title, text}
-or an object of texts) and "id". Other fields are passed to a custom check, and never shown to a model.
+or an object of texts), "parts" (smaller questions with their answers) and "id". Other fields are passed to a custom
+check, and never shown to a model.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ramet.tasks.files import Fields, read_context, read_lines
 from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.manner import make_manner
 from ramet.tasks.multihop.plans import key_sentence
+from ramet.tasks.parts import Asker, Part, find_part, parts_fault, read_parts
 from ramet.tasks.registry import check_index, observed_sizes, split_tasks
 from ramet.tasks.sources import file_source
 from ramet.types import Node, Task, Verdict, clean
@@ -118,10 +120,11 @@ class JsonLines:
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
         del world
-        if node.parent is not None or self.check == "judge":
+        part = find_part(read_parts(_row(task)), node.goal) if node.parent is not None else None
+        if self.check == "judge" or (node.parent is not None and part is None):
             return None
         try:
-            return Verdict(score=self._score(task, node.answer), how="exact")
+            return Verdict(score=self._score(task, node.answer, part), how="exact")
         except Unfinished as fault:
             return Verdict(score=0.0, how="exact", reason=f"cannot be checked: {fault}")
 
@@ -150,6 +153,9 @@ class JsonLines:
         return file_source(self.file)
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
+        parts = read_parts(_row(task))
+        if parts and delegate:
+            return Asker(parts, self._answer(task))
         oracle, solo = (Reader(task, self._answer(task), delegate=choice) for choice in (delegate, False))
         return self.manner.show(oracle, solo=solo, habits=quoting_habits(oracle), seed=(task.id, seed))
 
@@ -178,19 +184,20 @@ class JsonLines:
                 return text
         raise ConfigError(f"jsonl: {task.id} has no alias that matches its pattern: give one as an example")
 
-    def _score(self, task: Task, answer: str | None) -> float:
-        row = _row(task)
+    def _score(self, task: Task, answer: str | None, part: Part | None = None) -> float:
+        """The score of an answer to the question, or to one of its parts."""
+        row: Fields = _row(task) if part is None else {"answer": part.answer, "question": part.question}
         accepted = [row["answer"], *row.get("aliases", [])]
         if answer is None:
             return 0.0
         if self._custom is not None:
-            whole = {**row, "question": task.question, "context": dict(task.context)}
+            whole = {"question": task.question, **row, "context": dict(task.context)}
             return self._custom.score(clean(answer), whole, task_id=task.id)
-        if self.check == "number":
+        if self.check == "number" and (part is None or last_number(part.answer) is not None):
             return max(same_number(answer, text) for text in accepted)
         if self.check == "f1":
             return f1(answer, accepted)
-        if self.check == "regex":
+        if self.check == "regex" and part is None:  # the answer of a part is a text, and no pattern
             return float(HELPER.call("matches", row["answer"], clean(answer), seconds=self.seconds))
         return max(same_words(answer, text) for text in accepted)
 
@@ -254,7 +261,8 @@ def _fault(row: Fields, check: str, seen: set[str]) -> str | None:
     for field in ("question", "answer"):
         if not row[field].strip():
             return f"field {field!r} is empty"
-    return _wrong_answer(row["answer"], check)
+    keys = [*read_context(row, "parts")] if "parts" in row else []
+    return _wrong_answer(row["answer"], check) or parts_fault(row, keys)
 
 
 def _wrong_answer(answer: str, check: str) -> str | None:

@@ -46,9 +46,9 @@ class Judge:
     Example:
         Judge(HttpEngine("http://127.0.0.1:8000/v1", model="bigger-model"))
 
-    `model` names the judge in its verdicts; a policy that is trained has another name after every update, because its
-    verdicts may change. `failed_root` is the score of a root that no verdict could be reached on; None leaves it
-    without one.
+    `model` names the judge in its verdicts; a policy in training has another name after every update, because its
+    verdicts may change. `failed_root` is the score of a root for which the judge gave no verdict; with None it has
+    none.
     """
 
     def __init__(

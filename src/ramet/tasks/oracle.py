@@ -171,9 +171,9 @@ def parse_terse(message: Message) -> tuple[str, ...]:
 
 
 class Direct:
-    """An oracle for tasks that it cannot split: it answers, whether it may delegate or not.
+    """An oracle for tasks that cannot be split: it answers, whether it may delegate or not.
 
-    To give the whole task to a clone would only teach a model to pass its goal on.
+    Giving the whole task to a clone would only teach a model to pass its goal on.
     """
 
     def __init__(self, answer: str, *, thought: str = "") -> None:

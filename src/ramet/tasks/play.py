@@ -30,7 +30,7 @@ T = TypeVar("T")
 async def play(taskset: Taskset, task: Task, options: TreeOptions) -> Tree:
     """Run one tree on a task and grade it.
 
-    Budget, world, comparison, sizes and impossibility of goals are the taskset's unless the options name their own.
+    The budget, the world and what is known about goals are the taskset's unless the options have their own.
     """
     options = replace(_for_task(taskset, task, options), budget=options.budget or taskset.budget(task))
     run = TreeRun(task, options)
@@ -133,8 +133,8 @@ async def demonstrate(
 ) -> Tree:
     """The oracle's tree, run by the real runtime within the taskset's budget or the given one.
 
-    With the `renderer` of a model, pieces are in that model's tokens. If the oracle asks for tokens, the tree is first
-    played with ample ones, to measure what each clone needs.
+    With the `renderer` of a model, pieces are in that model's tokens. If the oracle asks for tokens for its clones, the
+    tree is first played with ample tokens to measure what each clone needs.
     """
     budget = budget or taskset.budget(task)
     oracle, solo = (taskset.oracle(task, delegate=choice, seed=seed) for choice in (delegate, False))

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 
 from ramet.config import to_toml
 from ramet.errors import ConfigError, StoreError
-from ramet.inputs.open import without_secrets
+from ramet.inputs.open import as_stored
 from ramet.inputs.settings import RunConfig
 from ramet.inputs.texts import read_text
 from ramet.store import RunDir, slug
@@ -43,8 +43,7 @@ def read_questions(file: str, *, stdin: BinaryIO | None = None) -> list[Asked]:
     lines = [(number, line) for number, line in enumerate(_lines(file, stdin), start=1) if line.strip()]
     if not lines:
         raise ConfigError(f"{file} has no questions")
-    parse = _parse_row if lines[0][1].lstrip().startswith("{") else _parse_line
-    asked = [parse(line, number, f"{file}, line {number}") for number, line in lines]
+    asked = [_parse(line, number, f"{file}, line {number}") for number, line in lines]
     seen: set[str] = set()
     for (number, _), one in zip(lines, asked, strict=True):
         if one.id in seen:
@@ -55,6 +54,11 @@ def read_questions(file: str, *, stdin: BinaryIO | None = None) -> list[Asked]:
 
 def _lines(file: str, stdin: BinaryIO | None) -> Sequence[str]:
     return read_text(file, limit=MAX_FILE, stdin=stdin).split("\n")
+
+
+def _parse(line: str, number: int, where: str) -> Asked:
+    """A line that starts with a brace is a JSON object."""
+    return (_parse_row if line.lstrip().startswith("{") else _parse_line)(line, number, where)
 
 
 def _parse_line(line: str, number: int, where: str) -> Asked:
@@ -93,7 +97,7 @@ class AnswerFile:
     @classmethod
     def open(cls, file: str, config: RunConfig, *, runs: Path) -> AnswerFile:
         """The directory of an earlier command with the same settings, or a new one."""
-        kept = without_secrets(config)
+        kept = as_stored(config)
         facts = plugin_facts(config)
         key = hashlib.sha256((to_toml(kept) + "".join(map(str, facts.values()))).encode()).hexdigest()[:8]
         name = "stdin" if file == "-" else Path(file).stem

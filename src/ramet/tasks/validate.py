@@ -22,7 +22,7 @@ class Report:
 
 
 async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: int = 0) -> Report:
-    """Check the first tasks of a split, alone and delegating, in every dialect."""
+    """Let the oracle play the first tasks of a split, alone and delegating, in every dialect, and check verdicts."""
     report = Report()
     size = taskset.size(check_split(taskset, split))
     for index in range(num_tasks if size is None else min(size, num_tasks)):

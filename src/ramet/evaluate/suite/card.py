@@ -135,13 +135,13 @@ def headline(card: Mapping[str, Any]) -> list[str]:
     lines = {
         PAYS: "Delegation pays in {}.",
         COSTS: "Delegation makes {} worse.",
-        UNKNOWN: "It cannot be told from so few items in {}.",
+        UNKNOWN: "Too few items differ to tell in {}.",
     }
     found = [lines[kind].format(_listed(names)) for kind, names in groups.items() if names]
     overall = next((fact for fact in card["overall"] if fact["against"] == ALONE), None)
     if overall is not None and len(card["parts"]) > 1:
         items = overall["difference"]["items"]
-        result = {PAYS: "delegation pays", COSTS: "delegation does not pay", UNKNOWN: "the items do not tell"}
+        result = {PAYS: "delegation pays", COSTS: "delegation does not pay", UNKNOWN: "no difference can be shown"}
         found.insert(0, f"Over all {items} items {result[overall['pays']]}: {overall['points']} points.")
     return [*found, f"Where it was allowed to, the model delegated in {share(_delegated(card))} of the items."]
 

@@ -1,4 +1,7 @@
-"""Run a suite: its parts one after another on one engine, each in a run directory, resumed where they stopped."""
+"""Run a suite: all parts at the same time on one engine, each in a run directory, resumed where they stopped.
+
+At the same time, because the last item of a part may take long, and an engine with a single request is mostly idle.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import anyio
 from ramet.config import load, settings_of, to_toml
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, closing, open_engine
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, EngineError, RametError, StoreError
 from ramet.evaluate.journal import Journal
 from ramet.evaluate.model import engine_facts, find_model, hardware, weights_stamp
 from ramet.evaluate.run import Job, OnProgress, Progress, ignore, missing_jobs, plan_jobs
@@ -119,7 +122,7 @@ def run_suite(
 
 
 class SuiteJobs:
-    """The parts of a suite in order. A part that the model cannot take is left out, with the reason."""
+    """The parts of a suite. A part that the model cannot take is left out, with the reason."""
 
     def __init__(
         self,
@@ -137,6 +140,8 @@ class SuiteJobs:
         self.on_start = on_start
         self.on_progress = on_progress
         self.on_card = on_card
+        self._done = dict.fromkeys(jobs, 0)
+        self._failed: list[RametError] = []
 
     def is_missing(self) -> bool:
         """Whether anything has to be run. Parts that were skipped before are tried again: it takes no time."""
@@ -146,26 +151,37 @@ class SuiteJobs:
         async with closing(engine):
             if isinstance(engine, HttpEngine):
                 await engine.check()
-            for place, name in enumerate(self.jobs):
-                await self._run_part(name, place, engine)
-                self.on_card(self.card())
+            self.on_start(RunDir(self.plan.folder))
+            slots = anyio.Semaphore(next(iter(self.plan.configs.values())).concurrency)
+            async with anyio.create_task_group() as group:
+                for name in self.jobs:
+                    group.start_soon(self._run_part, name, engine, slots, group.cancel_scope)
+        if self._failed:  # raised here, because a task group would wrap it in a group
+            raise self._failed[0]
 
-    async def _run_part(self, name: str, place: int, engine: OpenedEngine) -> None:
+    async def _run_part(
+        self, name: str, engine: OpenedEngine, slots: anyio.Semaphore, others: anyio.CancelScope
+    ) -> None:
+        """Run what is missing of a part. An engine that fails ends all parts."""
         jobs, located = self.jobs[name], self._located(name)
-        done = sum(len(self.jobs[before]) for before in list(self.jobs)[:place])
-        report = partial(self._report, done=done, place=place)
         run = located.find()
-        if run is not None and not missing_jobs(jobs, Journal(run)):
-            return
         try:
-            start = self.on_start if place == 0 else ignore
-            await resume(located, jobs, engine=engine, on_start=start, on_progress=report)
+            if run is None or missing_jobs(jobs, Journal(run)):
+                await resume(located, jobs, engine=engine, slots=slots, on_progress=partial(self._report, name))
         except ConfigError as error:  # a prompt that does not fit its window, functions in a dialect without them
             self.skipped[name] = str(error)
+        except (EngineError, StoreError) as error:
+            self._failed.append(error)
+            others.cancel()
+            return
+        self._report(name, Progress(len(jobs), len(jobs), 1, 1))
+        self.on_card(self.card())
 
-    def _report(self, progress: Progress, *, done: int, place: int) -> None:
-        total = sum(map(len, self.jobs.values()))
-        self.on_progress(Progress(done + progress.done, total, place, len(self.jobs)))
+    def _report(self, name: str, progress: Progress) -> None:
+        self._done[name] = progress.done
+        sizes = {part: len(jobs) for part, jobs in self.jobs.items()}
+        finished = sum(self._done[part] == size for part, size in sizes.items())
+        self.on_progress(Progress(sum(self._done.values()), sum(sizes.values()), finished, len(sizes)))
 
     def card(self) -> dict[str, Any]:
         """The card of the parts that are complete."""

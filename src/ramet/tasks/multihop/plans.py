@@ -20,7 +20,8 @@ Reference = dict[str, Any]
 
 MENTION = re.compile(r"#(\d+)")  # the answer of an earlier step
 GAP = re.compile(r"\s+(?=[?,.]|'s\b)")
-SENTENCE = re.compile(r"(?<=[.!?])\s+")
+# The end of a sentence; initials and titles before a name are none.
+SENTENCE = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\b(?:Mr|Dr|St|Jr|Sr)\.)(?<!\bMrs\.)\s+")
 LONGEST_SENTENCE = 400  # characters
 HELP = "According to the text, what is known about {} that helps to answer: {}"
 # MuSiQue writes some sub-questions as `subject >> relation`; these do not read well as `What is the relation of`.

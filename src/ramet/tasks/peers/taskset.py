@@ -2,7 +2,8 @@
 
 Rows and scorers are other people's code. They run off the event loop, with a limit in seconds; what they raise becomes
 a verdict of 0 with the reason, and never ends a run. The module of the process has three functions, called with a place
-(a name or a file) and its arguments as JSON: `splits`, `row` and `score`.
+(a name or a file) and its arguments as JSON: `splits`, `row` and `score`. Rows with tools have a world whose functions
+they are.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from ramet.errors import ConfigError
 from ramet.interfaces import Oracle, TaskWorld, World
 from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.oracle import Direct
+from ramet.tasks.peers.sessions import Sessions
+from ramet.tasks.peers.world import ToolWorld
 from ramet.tasks.registry import check_index, check_split
 from ramet.types import Node, Task, Verdict, clean
 
-LOADING_S, SCORING_S = 300.0, 60.0
+LOADING_S, SCORING_S, CALL_S = 300.0, 60.0, 30.0
 WRONG = "I do not know"
 
 
@@ -40,6 +43,8 @@ class PeerTasks:
         args: Mapping[str, Any],
         max_score: float,
         seconds: float,
+        sessions: Sessions | None = None,
+        call_s: float = CALL_S,
     ) -> None:
         self.name = f"{source}:{place}"
         self.about = about
@@ -47,6 +52,8 @@ class PeerTasks:
         self.place = place
         self.seconds = _above_zero(source, "seconds", seconds)
         self.max_score = _above_zero(source, "max_score", max_score)
+        self.sessions = sessions  # None: rows have no tools
+        self.call_s = _above_zero(source, "call_s", call_s)
         self._args = _to_json(source, args)
         self._row = lru_cache(maxsize=4096)(self._load_row)
         self._sizes: dict[str, int] | None = None
@@ -75,15 +82,19 @@ class PeerTasks:
         )
 
     def world(self, task: Task) -> World:
-        return TaskWorld(task)
+        known = _known(task)
+        tools = self._row(known["split"], known["index"]).get("tools")
+        if self.sessions is None or not tools:
+            return TaskWorld(task)
+        place = (self.place, self._args, known["split"], known["index"])
+        return ToolWorld(task, self.sessions, place, tools=tools, call_s=self.call_s, opening_s=LOADING_S)
 
     def budget(self, task: Task) -> Budget:
         size = len(task.question) + sum(map(len, task.context.values()))
         return Budget(tokens=12_000, nodes=16, depth=2, window=16_384 + 2 * size, result_bytes=8192)
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
-        del world
-        return self._grade(task, node.answer) if node.parent is None else None
+        return self._grade(task, node.answer, world) if node.parent is None else None
 
     def source(self, split: str) -> str:
         """The data set of a split, to know what is beyond training."""
@@ -102,12 +113,15 @@ class PeerTasks:
             raise ConfigError(f"{self.name} has a scorer but no reference answer for {task.id}, so it has no oracle")
         return answer
 
-    def _grade(self, task: Task, answer: str | None) -> Verdict:
+    def _grade(self, task: Task, answer: str | None, world: World | None = None) -> Verdict:
         if answer is None:
             return Verdict(score=0.0, how="exact", reason="no answer")
         known = _known(task)
         try:
-            found = self._call("score", known["split"], known["index"], clean(answer), seconds=self.seconds)
+            if isinstance(world, ToolWorld):
+                found = world.score(clean(answer), seconds=self.seconds)
+            else:
+                found = self._call("score", known["split"], known["index"], clean(answer), seconds=self.seconds)
         except Unfinished as fault:
             return Verdict(score=0.0, how="exact", reason=f"cannot be scored: {fault}")
         if found["score"] is None:
