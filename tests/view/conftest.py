@@ -12,6 +12,7 @@ import pytest
 
 from ramet.view import Viewer, start
 from tests.view.samples import write_runs
+from tests.waiting import PATIENCE_S
 
 CHROMIUM = shutil.which("chromium")
 
@@ -29,7 +30,7 @@ def viewer(runs: Path) -> Iterator[Viewer]:
 
 @pytest.fixture(scope="module")
 def client(viewer: Viewer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=viewer.url + "api/", timeout=60) as client:
+    with httpx.Client(base_url=viewer.url + "api/", timeout=PATIENCE_S) as client:
         yield client
 
 

@@ -21,6 +21,7 @@ from ramet.engine.scripted import ScriptedEngine, WordTokenizer
 from ramet.store import RunDir
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Completion, Meter, Piece, Prompt, Task, Tree, Verdict
+from tests.waiting import PATIENCE_S
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>\u202e"
 TOKENIZER = WordTokenizer()  # of all scripted trees: a fork needs the tokens of its tree
@@ -77,6 +78,7 @@ def write_runs(folder: Path) -> Path:
         for i, tree in enumerate(trees):
             tree.task = Task(question="count the rivers", id=f"made:eval/{i}")
         training.write(trees, name=f"eval-{step:06d}")
+    RunDir.create_at(folder / "begun", kind="train")
     damaged = RunDir.create_at(folder / "damaged", kind="run")
     (damaged.path / "trees" / "000000-x.parquet").write_bytes(b"PAR1 not a table")
     return folder
@@ -143,4 +145,4 @@ class RunningTree:
 
     def end(self) -> None:
         self.engine.finish.set()
-        self.thread.join(timeout=30)
+        self.thread.join(timeout=PATIENCE_S)

@@ -16,6 +16,7 @@ from ramet.view.catalog import Catalog
 from ramet.view.forks import Forks
 from ramet.view.server import Viewer
 from tests.view.samples import TOKENIZER, script, write_runs
+from tests.waiting import PATIENCE_S
 
 
 class Opened(ScriptedEngine):
@@ -49,7 +50,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
 
 @pytest.fixture
 def client(forking: Viewer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=forking.url + "api/", timeout=60) as client:
+    with httpx.Client(base_url=forking.url + "api/", timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -137,6 +138,7 @@ def test_on_the_page_a_turn_is_edited_and_the_two_trees_are_shown(browser: Any, 
     page.goto(forking.url + "#/run/orchard/tree/orchard/node/2")
     page.click("#turn-0 button:text-is('edit')")
     page.fill("textarea", "Answer: 9")
+    page.check("text=only failures")  # the panel is drawn again; what was typed stays
     page.click("text=say this and go on")
     page.wait_for_selector(".difference .said >> nth=1")
     assert [" ".join(text.split()) for text in page.locator(".difference .said").all_inner_texts()] == [
@@ -157,3 +159,11 @@ def test_messages_are_found_in_the_markup_of_several_models() -> None:
         "Count.",
     ):
         assert message_of(text) == "Count."
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(b"{", 400), (b"[]", 400), (b"[" * 10_000, 400), (b" " * (2**20 + 1), 413)]
+)
+def test_a_body_that_is_too_long_or_not_an_object_is_an_error(client: httpx.Client, body: bytes, status: int) -> None:
+    response = client.post("fork", content=body)
+    assert (response.status_code, list(response.json())) == (status, ["error"])

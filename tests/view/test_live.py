@@ -19,12 +19,13 @@ from ramet.types import Prompt, Tree
 from ramet.view import Viewer, start
 from ramet.view.live import Tail, is_live, touch
 from tests.view.samples import BUDGET, RunningTree, script
+from tests.waiting import PATIENCE_S
 
 
 def follow(viewer: Viewer, run: str, tree: str, until: str) -> list[dict[str, Any]]:
     """The events of a tree, up to the first line that contains `until`."""
     found: list[dict[str, Any]] = []
-    with httpx.stream("GET", viewer.url + "api/live", params={"run": run, "tree": tree}, timeout=60) as lines:
+    with httpx.stream("GET", viewer.url + "api/live", params={"run": run, "tree": tree}, timeout=PATIENCE_S) as lines:
         for line in lines.iter_lines():
             if line.startswith("data: "):
                 found.append(json.loads(line[6:]))
@@ -48,7 +49,8 @@ def test_nodes_and_words_arrive_while_the_tree_runs_and_the_file_is_gone_afterwa
             assert following["stream"] == "."
             running.end()
             assert not (running.run.path / live.LIVE).exists()
-            stored = httpx.get(viewer.url + "api/tree", params={"run": "running", "tree": running.id}).json()
+            asked = {"run": "running", "tree": running.id}
+            stored = httpx.get(viewer.url + "api/tree", params=asked, timeout=PATIENCE_S).json()
             assert len(stored["nodes"]) == 6
     finally:
         running.end()

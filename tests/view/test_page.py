@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ramet.store import RunDir
 from ramet.view import Viewer, start
 from ramet.view.export import export
 from tests.view.samples import RunningTree
@@ -177,6 +178,10 @@ def test_a_point_of_a_curve_opens_its_trees_and_two_of_them_are_compared(seen: S
     page.wait_for_selector(".trow a")
     assert "step=3" in page.url
     assert page.locator(".table-body .trow").count() == 8
+    page.goto(viewer.url + "#/run/begun")  # a training whose first step has not ended: curves will come here
+    page.wait_for_selector("text=No step has ended yet")
+    page.go_back()
+    page.wait_for_selector(".table-body .trow:nth-child(5)")
     page.check(".table-body .trow:nth-child(3) input")
     page.check(".table-body .trow:nth-child(5) input")
     page.click("text=compare the two")
@@ -206,6 +211,10 @@ def test_a_running_tree_grows_on_the_page_and_is_read_when_it_is_stored(seen: Se
             seen.until("document.querySelectorAll('.rows-body .row').length === 6")
             seen.until("!document.querySelector('.top .chip').innerText.includes('running')")
             page.wait_for_selector(".result >> text=7")
+            RunDir.create_at(tmp_path / "later", kind="run")
+            page.goto(viewer.url + "#/newest")  # the address that --view prints, opened late
+            seen.until("location.hash === '#/run/later'")
+            page.goto("about:blank")  # before the server ends: the page would ask it again
     finally:
         running.end()
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import pyarrow as pa
 import pytest
 
+from ramet.bench.view_runs import made_tree
+from ramet.cli.view import viewing
 from ramet.errors import ConfigError
+from ramet.store import RunDir
+from ramet.store.seal import write_table
+from ramet.types import Task
 from ramet.view import Viewer, start
 from ramet.view.app import host_name, static_files
 from ramet.view.catalog import Catalog, read_text
+from ramet.view.index import Index
+from ramet.view.payloads import METHODS, right_by_method
+from ramet.view.training import same_tasks
 from tests.view.samples import HOSTILE
+from tests.waiting import PATIENCE_S
 
 OUTSIDE = ["..", "../..", "/etc", "orchard/../..", "orchard/trees", "%2e%2e", "..\\..", "orchard\0", "", "~", "C:\\"]
 
@@ -25,6 +36,7 @@ def ask(client: httpx.Client, question: str, **query: object) -> httpx.Response:
 def test_runs_are_listed_by_their_folders(client: httpx.Client) -> None:
     found = ask(client, "runs").json()["runs"]
     assert [(run["id"], run["kind"], run["steps"]) for run in found] == [
+        ("begun", "train", 0),
         ("damaged", "run", 0),
         ("orchard", "run", 0),
         ("training", "train", 4),
@@ -120,6 +132,37 @@ def test_two_checkpoints_are_compared_task_by_task(client: httpx.Client) -> None
     assert pair["marks"][1].count("only") == 2
 
 
+def test_an_evaluation_is_listed_filtered_and_compared_by_its_methods(tmp_path: Path) -> None:
+    run = RunDir.create_at(tmp_path / "eval", kind="eval")
+    trees = [made_tree("x", random.Random(1), nodes=size) for size in (1, 1, 3)]
+    ids = ("clones.own.made:eval/0.0", "clones.500.made:eval/0.0", "single.own.made:eval/0.0")
+    for tree, name in zip(trees, ids, strict=True):
+        tree.id, tree.task = name, Task(question="count", id="made:eval/0")
+    run.write(trees, name="chunk-000000")
+    scores = {"method": ["clones", "clones", "single"], "score": [1.0, 0.5, 1.0]}
+    write_table(run.path / "records.parquet", pa.table(scores))
+    assert right_by_method(run.path) == [
+        {"method": "clones", "items": 2, "right": 0.5},
+        {"method": "single", "items": 1, "right": 1.0},
+    ]
+    index = Index(run.path)
+    index.refresh()
+    assert [row["method"] for row in index.rows(METHODS)] == ["clones.500", "clones.own", "single.own"]
+    assert index.page({"method": "clones.own"}, sort="", down=False, offset=0, limit=9)["total"] == 1
+    (row,) = same_tasks(index, index, ({"method": "clones.500"}, {"method": "single.own"}))["rows"]
+    assert [row[side]["nodes"] for side in ("first", "second")] == [1, 3]
+    assert [row[side]["tree"] for side in ("first", "second")] == [ids[1], ids[2]]
+    index.close()
+
+
+def test_a_resumed_run_is_opened_itself_and_a_folder_at_its_next_run(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, end in ((runs / "training", "#/run/training"), (runs, "#/newest")):
+        with viewing(True, folder, stay=False):
+            assert capsys.readouterr().err.strip().endswith(end)
+
+
 def test_a_tree_is_the_same_as_itself(client: httpx.Client) -> None:
     pair = ask(client, "compare", run="orchard", tree="orchard", run2="orchard", tree2="orchard").json()
     assert pair["first"] is None
@@ -138,14 +181,14 @@ def test_no_path_outside_the_given_runs_can_be_named(client: httpx.Client, name:
 
 @pytest.mark.parametrize("name", ["../index.html", "..%2f..%2fapp.py", "%2e%2e/app.py", "app.py", "static/app.js"])
 def test_only_files_of_the_page_are_served(viewer: Viewer, name: str) -> None:
-    found = httpx.get(viewer.url + name, follow_redirects=False)
+    found = httpx.get(viewer.url + name, follow_redirects=False, timeout=PATIENCE_S)
     assert found.status_code in (307, 403, 404)
     assert "import" not in found.text
 
 
 def test_every_answer_forbids_foreign_code(viewer: Viewer) -> None:
     for name in ("", "app.js", "api/runs", "api/run?run=nothing", "nothing"):
-        headers = httpx.get(viewer.url + name).headers
+        headers = httpx.get(viewer.url + name, timeout=PATIENCE_S).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
@@ -163,13 +206,13 @@ def test_without_the_token_nothing_is_answered(viewer: Viewer) -> None:
         "/%00/api/runs",
         "/é/api/runs",
     ):
-        assert httpx.get(origin + path, follow_redirects=True).status_code in (403, 404)
-    assert httpx.post(f"{origin}/x/api/fork", json={}).status_code == 403
+        assert httpx.get(origin + path, follow_redirects=True, timeout=PATIENCE_S).status_code in (403, 404)
+    assert httpx.post(f"{origin}/x/api/fork", json={}, timeout=PATIENCE_S).status_code == 403
 
 
 def test_another_host_name_is_refused_whatever_the_port(viewer: Viewer) -> None:
     for host, status in (("evil.example", 421), ("127.0.0.1.evil.example", 421), ("localhost:99", 200), ("", 421)):
-        assert httpx.get(viewer.url, headers={"Host": host}).status_code == status
+        assert httpx.get(viewer.url, headers={"Host": host}, timeout=PATIENCE_S).status_code == status
     assert host_name("[::1]:80") == "[::1]"
     assert host_name("LOCALHOST:1") == "localhost"
 
@@ -211,10 +254,6 @@ def test_a_missing_folder_and_a_taken_port_are_one_line(tmp_path: Path, viewer: 
 
 def test_new_and_replaced_files_show_up(tmp_path: Path) -> None:
     import random
-
-    from ramet.bench.view_runs import made_tree
-    from ramet.store import RunDir
-    from ramet.view.index import Index
 
     run = RunDir.create_at(tmp_path / "run", kind="train")
     index = Index(run.path)

@@ -28,6 +28,12 @@ STYLE = """
 .card svg { width: 100%; height: auto; }
 .card svg text { font: 13px system-ui, sans-serif; fill: var(--ink); }
 .card svg .note { fill: var(--muted); }
+@media (max-width: 40rem) { /* the plot without the numbers beside it, which are in the tables too */
+  .card .plot { overflow: hidden; }
+  .card .plot svg { width: 139%; max-width: none; }
+  .card svg text { font-size: 18px; }
+  .card svg .points { display: none; }
+}
 .card .facts { display: flex; flex-wrap: wrap; gap: .4rem 2rem; padding: 0; list-style: none; }
 .card .facts b { font-weight: 600; }
 """
@@ -86,7 +92,8 @@ def interval_plot(parts: Sequence[Mapping[str, Any]]) -> Markup:
     rows = [_interval(part, ROW * place + ROW // 2) for place, part in enumerate(parts)]
     ticks = [_tick(value, height) for value in (-1.0, -0.5, 0.0, 0.5, 1.0)]
     label = "; ".join(f"{part['name']} {against_alone(part)['points']}" for part in parts)
-    return tag("svg", ticks, rows, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
+    plot = tag("svg", ticks, rows, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
+    return tag("div", plot, class_="plot")
 
 
 def _x(value: float) -> float:
@@ -111,7 +118,7 @@ def _interval(part: Mapping[str, Any], y: int) -> Content:
         tag("text", part["name"], x=str(LABEL - 12), y=str(y + 5), text_anchor="end"),
         tag("line", x1=f"{_x(gap['low']):.1f}", x2=f"{_x(gap['high']):.1f}", stroke_width="3", **ends),
         tag("circle", cx=middle, cy=str(y), r="6", fill=f"var(--{colour})"),
-        tag("text", f"{fact['points']}  {fact['pays']}", x=str(WIDTH - NOTE + 12), y=str(y + 5), class_="note"),
+        tag("text", f"{fact['points']}  {fact['pays']}", x=str(WIDTH - NOTE + 12), y=str(y + 5), class_="note points"),
     ]
 
 

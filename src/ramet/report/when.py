@@ -1,4 +1,4 @@
-"""The picture of when a run learnt to delegate: a row per size, a column per step, the darker the more often."""
+"""The picture of when a run learnt to delegate: a row per size, a column per step, a colour per share of trees."""
 
 # matplotlib's types are partial.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -55,10 +55,10 @@ def _caption(delegation: Delegation) -> str:
     some = any(0 < row.by_step.get(step, Counts()).trees < FEW for row in delegation.rows for step in delegation.steps)
     low = f" Low cells have fewer than {FEW} trees." if some else ""
     return (
-        f"A row is a size of the task, a column {_columns_phrase(delegation)}; the darker, the larger the share of "
-        f"trees. On the right: the share in the first {_steps(len(first))}, and in the last {_steps(len(last))}; n is "
-        f"the number of trees in all steps. The mark in a row is the step from which on the model delegates that size "
-        f"in at least 90%, or at most 10%, of the trees.{low}"
+        f"A row is a size of the task, a column {_columns_phrase(delegation)}; the stronger the colour, the larger "
+        f"the share of trees. On the right: the share in the first {_steps(len(first))}, and in the last "
+        f"{_steps(len(last))}; n is the number of trees in all steps. The mark in a row is the step from which on the "
+        f"model delegates that size in at least 90%, or at most 10%, of the trees.{low}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Api:
     def __init__(self, catalog: Catalog, forks: Forks | None = None) -> None:
         self.catalog = catalog
         self.forks = forks
+        self.since = time.time()  # runs that were created later are those of the command that shows this page
         self._indexes: dict[Path, Index] = {}
         self._credits = CreditCache()
         self._lock = threading.Lock()
@@ -69,7 +71,8 @@ class Api:
 
     def runs(self, query: Query) -> Any:
         del query
-        return {"runs": [run_card(name, path) for name, path in self.catalog.runs().items()]}
+        cards = [run_card(name, path) for name, path in self.catalog.runs().items()]
+        return {"runs": cards, "since": self.since}
 
     def run(self, query: Query) -> Any:
         path = self.path(query)
@@ -129,13 +132,11 @@ class Api:
         return compared((query["run"], query["run2"]), (trees[0], trees[1]))
 
     def tasks(self, query: Query) -> Any:
-        """The tasks that two parts of runs share: `part` and `step`, `part2` and `step2`."""
+        """The tasks that two parts of runs share: `part`, `step` and `method`; `part2`, `step2` and `method2`."""
         first, second = self.index(self.path(query)), self.index(self.path(query, "run2"))
-        parts = (
-            (query.get("part", ""), _number(query.get("step"), None)),
-            (query.get("part2", ""), _number(query.get("step2"), None)),
-        )
-        return same_tasks(first, second, parts)
+        names = ("part", "step", "method")
+        parts = [{name: query.get(name + end, "") for name in names} for end in ("", "2")]
+        return same_tasks(first, second, (parts[0], parts[1]))
 
     def job(self, query: Query) -> Any:
         """How a fork is doing."""

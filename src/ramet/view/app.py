@@ -83,8 +83,11 @@ class Pages:
         return StreamingResponse(stream(), media_type="text/event-stream", headers=HEADERS)
 
     async def fork(self, request: Request) -> Response:
+        body = await _body(request)
+        if body is None:
+            return _error(f"the body has more than {MAX_BODY:,} bytes", 413)
         try:
-            asked: object = json.loads((await request.body())[:MAX_BODY])
+            asked: object = json.loads(body)
         except (ValueError, RecursionError):
             asked = None
         if not isinstance(asked, dict):
@@ -133,6 +136,16 @@ def refusal(request: Request, token: str) -> Response | None:
     if not hmac.compare_digest(given.encode(errors="replace"), token.encode()):
         return _plain("wrong address: open the one that ramet view printed", 403)
     return None
+
+
+async def _body(request: Request) -> bytes | None:
+    """The body of a request; None as soon as it is too long."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY:
+            return None
+    return bytes(body)
 
 
 def _plain(text: str, status: int) -> Response:

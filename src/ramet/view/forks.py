@@ -11,13 +11,12 @@ from typing import Any, cast
 
 import anyio
 
-from ramet.agent.fork import ForkRun
 from ramet.agent.live import LiveLog
 from ramet.agent.recording import ForkPoint
 from ramet.config import on_this_machine
-from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, closing, open_engines
+from ramet.engine.open import OpenedEngine, closing, open_clone_engine, open_engines
 from ramet.errors import ForkError, RametError
+from ramet.inputs.open import as_stored
 from ramet.store import RunDir
 from ramet.store.checkpoints import latest
 from ramet.tasks.forking import ForkPlan, resolve_fork
@@ -87,18 +86,23 @@ class Forks:
             try:
                 judge = None if plan.taskset is None else plan.config.judge
                 engine, judging = self._open(plan.config.engine, judge, api_key=self.api_key)
-                anyio.run(partial(self._run, plan, engine, judging, job))
+                clones = open_clone_engine(plan.config.engine, plan.config.clone, api_key=self.api_key)
+                anyio.run(partial(self._run, plan, engine, judging, clones, job))
                 job.state = "done"
             except (RametError, OSError) as error:
                 job.state, job.problem = "failed", str(error)
             finally:
                 job.ready.set()
 
-    async def _run(self, plan: ForkPlan, engine: OpenedEngine, judge: OpenedEngine | None, job: Job) -> None:
-        async with closing(engine, judge):
-            fork = ForkRun(plan.tree, plan.point, plan.options(engine))
-            if isinstance(engine, HttpEngine):
-                await engine.check()
+    async def _run(
+        self,
+        plan: ForkPlan,
+        engine: OpenedEngine,
+        judge: OpenedEngine | None,
+        clones: OpenedEngine | None,
+        job: Job,
+    ) -> None:
+        async with closing(engine, judge, clones), plan.open(engine, clones) as fork:
             run_dir = self._create(plan)
             fork.tree_run.watcher = LiveLog(run_dir.path)
             job.run, job.tree, job.state = self.catalog.add(run_dir.path), fork.tree.id, "running"
@@ -111,7 +115,7 @@ class Forks:
     def _create(self, plan: ForkPlan) -> RunDir:
         name = f"fork-{plan.tree.id}-{plan.point.node}-{plan.point.turn}"
         folder = self.catalog.folder_for(plan.run.resolve())
-        return RunDir.create(folder, name, config=plan.config, kind="fork", facts={"fork": plan.provenance})
+        return RunDir.create(folder, name, config=as_stored(plan.config), kind="fork", facts={"fork": plan.provenance})
 
 
 def point_of(request: Mapping[str, Any]) -> ForkPoint:

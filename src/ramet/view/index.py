@@ -24,12 +24,13 @@ from ramet.view.catalog import is_inside
 PART = r"^(step|eval|replay|chunk)-([0-9]+)$"  # names of tree files: what they are, and of which step
 TEXT = 240  # characters of a question and an answer in the table
 PAGE = 200  # rows of a page, at most
+METHOD = r"^([^.:]+\.(?:own|[0-9]+))\."  # how the id of a tree of an evaluation begins: `clones.own.codes:eval/3.0`
 
 TABLE = """
 create table trees (
   file varchar, part varchar, step integer, tree varchar, task_id varchar, question varchar, answer varchar,
   stop varchar, score double, verdict varchar, nodes integer, depth integer, tokens bigint, lost bigint,
-  critical bigint, refused integer, wrong integer, seconds double, grant_ bigint
+  critical bigint, refused integer, wrong integer, seconds double, grant_ bigint, method varchar
 )
 """
 ADD = """
@@ -41,12 +42,13 @@ select filename, nullif(regexp_extract(parse_filename(filename, true), $part, 1)
        max(score) filter (where parent is null), max(verdict) filter (where parent is null),
        count(*), max(depth), sum(tokens), sum(lost_tokens),
        max(critical_path_tokens) filter (where parent is null), sum(num_refused),
-       count(*) filter (where score < 1 - 1e-9), max(seconds), max("grant") filter (where parent is null)
+       count(*) filter (where score < 1 - 1e-9), max(seconds), max("grant") filter (where parent is null),
+       nullif(regexp_extract(tree, $method, 1), '')
 from read_parquet($files, filename = true) group by filename, tree order by filename, tree
 """
 COLUMNS = (
     *("file", "part", "step", "tree", "task_id", "question", "answer", "stop", "score", "verdict", "nodes", "depth"),
-    *("tokens", "lost", "critical", "refused", "wrong", "seconds", "grant_"),
+    *("tokens", "lost", "critical", "refused", "wrong", "seconds", "grant_", "method"),
 )
 SHOWN = ", ".join(name for name in COLUMNS if name != "file")
 SORTS = ("step", "tree", "task_id", "score", "nodes", "depth", "tokens", "critical", "refused", "wrong", "seconds")
@@ -104,7 +106,7 @@ class Index:
         if not names:
             return
         try:
-            self._database.execute(ADD.format(text=TEXT), {"files": names, "part": PART})
+            self._database.execute(ADD.format(text=TEXT), {"files": names, "part": PART, "method": METHOD})
         except duckdb.Error as error:
             if len(names) == 1:
                 self.notes.append(f"cannot read {names[0]}: {str(error).splitlines()[0]}")
@@ -132,7 +134,7 @@ class Index:
 
     def page(self, filters: Mapping[str, str], *, sort: str, down: bool, offset: int, limit: int) -> dict[str, Any]:
         """One page of trees, and how many there are in all."""
-        where, values = self._where(filters)
+        where, values = self.where(filters)
         order = f"{sort} {'desc' if down else 'asc'} nulls last, rowid" if sort in SORTS else NEWEST
         total = self.rows(f"select count(*) as total from trees{where}", values)[0]["total"]
         found = self.rows(
@@ -145,11 +147,11 @@ class Index:
         """The row of one tree."""
         return self.rows(f"select {SHOWN} from trees where tree = ? order by file desc limit 1", [tree])
 
-    def _where(self, filters: Mapping[str, str]) -> tuple[str, list[Any]]:
+    def where(self, filters: Mapping[str, str]) -> tuple[str, list[Any]]:
         """The filters of a request as SQL. Only known names become part of the query; values are parameters."""
         parts: list[str] = []
         values: list[Any] = []
-        for name in ("stop", "verdict", "part", "task_id"):
+        for name in ("stop", "verdict", "part", "task_id", "method"):
             if filters.get(name):
                 parts.append(f"{name} = ?")
                 values.append(filters[name])

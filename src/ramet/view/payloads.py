@@ -1,5 +1,8 @@
 """The answers of the viewer's server, as plain data for JSON."""
 
+# pyarrow has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import math
@@ -13,6 +16,7 @@ from ramet.evaluate.costs import critical_path
 from ramet.store import RunDir
 from ramet.store.checkpoints import checkpoint_step, list_checkpoints
 from ramet.store.facts import node_facts
+from ramet.store.seal import read_table
 from ramet.train.track import scalars
 from ramet.types import Tree
 from ramet.view.catalog import is_inside, read_config, read_meta, read_text
@@ -20,6 +24,7 @@ from ramet.view.index import Index
 from ramet.view.live import is_live
 
 MAX_POINTS = 600  # of one curve; longer ones are thinned
+METHODS = "select method, count(*) as trees from trees where method is not null group by method order by method"
 HEADLINE = ("reward", "success", "delegated", "nodes", "tokens", "critical_path_tokens", "eval_success", "loss")
 
 
@@ -40,6 +45,7 @@ def run_card(name: str, path: Path) -> dict[str, Any]:
         "task": task_of(read_config(path)),
         "last": {key: last[key] for key in HEADLINE if key in last},
         "course": [scalars(line).get("success") for line in thin(metrics, 40)],
+        "methods": right_by_method(path),
     }
 
 
@@ -61,6 +67,7 @@ def run_page(name: str, path: Path, index: Index) -> dict[str, Any]:
         "notes": index.notes,
         "live": is_live(path),
         "trees": sum(row["trees"] for row in kinds),
+        "methods": index.rows(METHODS),
         "parts": [row for row in kinds if row["part"] in ("step", "eval", "replay")],
         "values": values,
         "series": series(metrics),
@@ -115,12 +122,28 @@ def evaluation(path: Path, index: Index) -> list[dict[str, Any]]:
     if not records.is_file() or not is_inside(records, path):
         return []
     return index.rows(
-        "select method, budget, bucket, count(*) as items, avg((score >= 1 - 1e-9)::int) as right_share, "
-        "avg(score) as score, avg(generated) as generated, avg(critical_path) as critical, avg(nodes) as nodes, "
-        "avg(delegated::int) as delegated, avg(seconds) as seconds, min(size) as size "
+        "select method, budget, bucket, any_value(trees[1]) as tree, count(*) as items, "
+        "avg((score >= 1 - 1e-9)::int) as right_share, avg(score) as score, avg(generated) as generated, "
+        "avg(critical_path) as critical, avg(nodes) as nodes, avg(delegated::int) as delegated, "
+        "avg(seconds) as seconds, min(size) as size "
         "from read_parquet(?) group by method, budget, bucket order by method, budget nulls first, size, bucket",
         [str(records)],
     )
+
+
+def right_by_method(path: Path) -> list[dict[str, Any]]:
+    """The methods of an evaluation, each with its number of items and the share that is right."""
+    records = path / "records.parquet"
+    if not records.is_file() or not is_inside(records, path):
+        return []
+    try:
+        table = cast(dict[str, list[Any]], read_table(records, columns=["method", "score"]).to_pydict())
+    except StoreError:
+        return []
+    right: dict[str, list[bool]] = {}
+    for method, score in zip(table["method"], table["score"], strict=True):
+        right.setdefault(str(method), []).append(score is not None and score >= 1 - 1e-9)
+    return [{"method": name, "items": len(each), "right": sum(each) / len(each)} for name, each in right.items()]
 
 
 def tree_page(name: str, tree: Tree) -> dict[str, Any]:

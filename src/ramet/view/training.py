@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from ramet.errors import ConfigError, RametError, StoreError
-from ramet.interfaces import HasSizes, Taskset
+from ramet.interfaces import HasSizes, NamesSizes, Taskset
 from ramet.tasks.registry import load_taskset
 from ramet.types import Task
 from ramet.view.catalog import read_config
 from ramet.view.index import Index
 from ramet.view.payloads import task_of, thin
 
-Part = tuple[str, int | None]  # what a tree file is (step, eval; empty: any), and of which step
 MAX_STEPS = 90  # columns of the pictures of delegation
 MAX_SIZES = 12  # rows
 MAX_TASKS = 2000  # compared, those that changed most
@@ -25,7 +24,13 @@ def delegation(path: Path, index: Index) -> dict[str, Any]:
     """How often trees delegate and are right, by size of their task and by depth of the node, step by step."""
     steps = [row["step"] for row in index.rows("select distinct step from trees where part = 'step' order by 1")]
     steps = thin(steps, MAX_STEPS)
-    return {"steps": steps, "by_depth": _by_depth(index, steps), "by_size": _by_size(path, index, steps)}
+    taskset = taskset_of(path)
+    return {
+        "steps": steps,
+        "by_depth": _by_depth(index, steps),
+        "by_size": _by_size(taskset, index, steps),
+        "unit": taskset.size_unit if isinstance(taskset, NamesSizes) else "",
+    }
 
 
 def _by_depth(index: Index, steps: Sequence[int]) -> list[dict[str, Any]]:
@@ -48,9 +53,8 @@ def _files_of(index: Index, steps: Sequence[int]) -> list[str]:
     return [row["file"] for row in found if row["step"] in set(steps)]
 
 
-def _by_size(path: Path, index: Index, steps: Sequence[int]) -> list[dict[str, Any]]:
+def _by_size(taskset: Taskset | None, index: Index, steps: Sequence[int]) -> list[dict[str, Any]]:
     """Empty if the taskset of the run has no sizes."""
-    taskset = taskset_of(path)
     files = _files_of(index, steps)
     if not isinstance(taskset, HasSizes) or not files:
         return []
@@ -109,22 +113,20 @@ def taskset_of(path: Path) -> Taskset | None:
         return None
 
 
-def same_tasks(first: Index, second: Index, parts: tuple[Part, Part]) -> dict[str, Any]:
+def same_tasks(first: Index, second: Index, parts: tuple[Mapping[str, str], Mapping[str, str]]) -> dict[str, Any]:
     """The tasks that two sets of trees share, with a tree of each: what changed between two checkpoints.
 
-    A set is one part of a run, like its evaluation after ten steps, or the whole run.
+    A set is what passes the filters of the table of trees: `part` and `step` of a training, `method` of an evaluation.
     """
-    sides = [_by_task(index, *part) for index, part in zip((first, second), parts, strict=True)]
+    sides = [_by_task(index, part) for index, part in zip((first, second), parts, strict=True)]
     shared = [task for task in sides[0] if task in sides[1]]
     shared.sort(key=lambda task: abs((sides[0][task]["score"] or 0) - (sides[1][task]["score"] or 0)), reverse=True)
     rows = [{"task_id": task, "first": sides[0][task], "second": sides[1][task]} for task in shared[:MAX_TASKS]]
     return {"rows": rows, "shared": len(shared), "sizes": [len(side) for side in sides]}
 
 
-def _by_task(index: Index, part: str, step: int | None) -> dict[str, dict[str, Any]]:
-    where, values = ("", []) if not part else (" where part = ?", [part])
-    if part and step is not None:
-        where, values = where + " and step = ?", [*values, step]
+def _by_task(index: Index, filters: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    where, values = index.where(filters)
     found = index.rows(
         "select task_id, count(*) as trees, avg(score) as score, avg((nodes > 1)::int) as delegated, "
         f"avg(nodes) as nodes, avg(tokens) as tokens, avg(critical) as critical, min(tree) as tree from trees{where} "

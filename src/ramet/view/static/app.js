@@ -62,14 +62,13 @@ async function choose(page, { parts, query }) {
   return runPage(page, { run, tab: second, filters: query }, tools);
 }
 
-/** Wait for the next run that is created, and show it: `ramet run --view` opens this page. */
+/** Show the newest run that was created since the viewer was started, or wait for it: `ramet run --view` opens this page. */
 async function newest(page) {
   let timer = 0;
-  const before = new Set((await ask("runs", {})).runs.filter((run) => !run.live).map((run) => run.id));
   fill(page, h("header", { class: "top" }, h("a", { href: "#/" }, "runs")), h("p", { class: "soft pad", role: "status" }, "Waiting for the run to begin …"));
   const look = async () => {
-    const { runs } = await ask("runs", {});
-    const fresh = runs.filter((run) => !before.has(run.id) && run.kind !== "warmstart").sort((a, b) => String(b.created || "").localeCompare(String(a.created || "")))[0];
+    const { runs, since } = await ask("runs", {});
+    const fresh = runs.filter((run) => Date.parse(run.created) >= 1000 * Math.floor(since) && run.kind !== "warmstart").sort((a, b) => b.created.localeCompare(a.created))[0];
     if (fresh) location.replace(`#/run/${encodeURIComponent(fresh.id)}`);
     else timer = setTimeout(look, 500);
   };

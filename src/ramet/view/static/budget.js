@@ -1,9 +1,10 @@
 // Where the tokens went: an icicle. Each cell is a grant; its dark part is what the node said, the rest below is its
 // clones', and what stays pale was given back.
 import { fill, h, num, percent, s, short } from "./dom.js";
-import { used } from "./shape.js";
+import { listed, used } from "./shape.js";
 
-const ROW = 46;
+const ROW = 54;
+const GAUGE = 11;
 
 /** Draws the budget of a tree. Cells are as wide as what was spent in them, or as what was lent to them. */
 export function budgetView(container, { onselect }) {
@@ -87,18 +88,19 @@ function draw({ shaped, selected, shown }, { index, left, wide, depth }) {
   if (index === selected) classes.push("on");
   if (shown && !shown.has(index)) classes.push("out");
   if (shaped.critical.has(index)) classes.push("critical");
+  if (node.verdict && node.verdict.score < 1 - 1e-9) classes.push("wrong");
   const inner = Math.max(0.5, wide - 1.2);
   const part = (value) => Math.min(inner, (inner * value) / grant);
   const fits = Math.floor((wide - 8) / 6.5);
   const back = Math.max(0, node.grant - own - clones);
-  const goal = shaped.prefix && node.goal.startsWith(shaped.prefix) ? node.goal.slice(shaped.prefix.length) : node.goal;
+  const amounts = [`${num(own + clones)} of ${num(node.grant)}, ${num(back)} returned`, `${num(own + clones)} of ${num(node.grant)}`, num(own + clones)].find((text) => text.length <= fits);
   return s(
     "g", { class: classes.join(" "), "data-node": index },
     s("rect", { class: "frame", x: left + 0.6, y: top, width: inner, height: ROW, rx: 2 }),
-    s("rect", { class: "gauge own", x: left + 0.6, y: top + ROW - 9, width: part(own), height: 9 }),
-    s("rect", { class: "gauge lent", x: left + 0.6 + part(own), y: top + ROW - 9, width: Math.max(0, Math.min(part(clones), inner - part(own))), height: 9 }),
-    fits > 3 ? s("text", { x: left + 5, y: top + 14 }, short(`${index} ${goal}`, fits)) : null,
-    fits > 8 ? s("text", { class: "small", x: left + 5, y: top + 29 }, short(`${num(own + clones)} of ${num(node.grant)}, ${num(back)} back`, fits)) : null,
+    s("rect", { class: "gauge own", x: left + 0.6, y: top + ROW - GAUGE, width: part(own), height: GAUGE }),
+    s("rect", { class: "gauge lent", x: left + 0.6 + part(own), y: top + ROW - GAUGE, width: Math.max(0, Math.min(part(clones), inner - part(own))), height: GAUGE }),
+    fits > 3 ? s("text", { x: left + 5, y: top + 16 }, short(`${index}  ${listed(shaped, node)}`, fits)) : wide > 15 ? s("text", { x: left + 3, y: top + 16 }, index) : null,
+    amounts ? s("text", { class: "small", x: left + 5, y: top + 32 }, amounts) : null,
     s("title", {}, `node ${index}: ${short(node.goal, 160)}\nsaid ${num(own)}, clones ${num(clones)}, returned ${num(back)} of ${num(node.grant)}`),
   );
 }

@@ -1,6 +1,6 @@
 // Curves over steps and pictures of shares, as SVG.
 import { h, num, percent, s } from "./dom.js";
-import { ticks } from "./shape.js";
+import { between, ticks } from "./shape.js";
 
 const W = 320;
 const H = 132;
@@ -41,7 +41,7 @@ export function curve({ title, steps, values, share = false, onstep, others = []
   const svg = s(
     "svg", { viewBox: `0 0 ${W} ${H}`, class: "curve" + (onstep ? " clickable" : ""), role: "img", "aria-label": `${title}: ${points.length} points, first ${shown(points[0][1])}, last ${shown(newest[1])}`,
       onmousemove: (event) => place(near(event)), onmouseleave: () => cursor.setAttribute("visibility", "hidden"), onclick: (event) => onstep && onstep(near(event)[0]) },
-    [low, (low + high) / 2, high].map((value) => s("g", { class: "grid" }, s("line", { x1: 40, x2: W - 10, y1: y(value), y2: y(value) }), s("text", { x: 35, y: y(value) + 3.5, "text-anchor": "end" }, shown(value)))),
+    levels(low, high, share).map((value) => s("g", { class: "grid" }, s("line", { x1: 40, x2: W - 10, y1: y(value), y2: y(value) }), s("text", { x: 35, y: y(value) + 3.5, "text-anchor": "end" }, shown(value)))),
     ticks(last - first, 4).map((at) => s("text", { class: "axis-text", x: x(first + at), y: H - 6, "text-anchor": "middle" }, num(first + at))),
     others.map((other) => s("path", { class: "line other", d: path(other.points) })),
     s("path", { class: "line", d: path(points) }),
@@ -51,11 +51,16 @@ export function curve({ title, steps, values, share = false, onstep, others = []
   return h("figure", { class: "small" }, h("figcaption", {}, h("b", {}, title), h("span", {}, `${shown(points[0][1])} → ${shown(newest[1])}`)), svg);
 }
 
+function levels(low, high, share) {
+  const found = share ? [0, 0.5, 1] : [3, 5].map((wanted) => between(low, high, wanted)).find((marks) => marks.length > 1);
+  return found ?? [low, high];
+}
+
 /** Shares by row and step: darker is more. Every cell has its number of trees in its title. */
 export function heat({ title, note, rows, steps, cells, value, onstep, tone }) {
   const narrow = window.innerWidth < 700;
   const left = narrow ? 66 : 84;
-  const right = 96;
+  const right = narrow ? 96 : 176;
   const wide = narrow ? 430 : 860;
   const cell = (wide - left - right) / steps.length;
   const high = 24;
@@ -70,11 +75,12 @@ export function heat({ title, note, rows, steps, cells, value, onstep, tone }) {
       const one = table.get(`${row.key}|${step}`);
       if (!one || !one.n) return;
       const share = value(one) / one.n;
-      known.push([share, one.n]);
+      known.push([share, one.n, i]);
       parts.push(s("rect", { class: `heat ${tone}${one.n < 5 ? " thin" : ""}`, x: left + i * cell, y: top, width: Math.max(0.6, cell - 0.6), height: high, style: { "fill-opacity": 0.04 + 0.96 * share }, "data-step": step },
         s("title", {}, `${row.label}, step ${step}: ${percent(share)} of ${one.n}`)));
     });
-    if (known.length) parts.push(s("text", { class: "heat-end", x: wide - right + 10, y: top + 16 }, `${percent(ends(known, 0))} → ${percent(ends(known, 1))}`, s("title", {}, "first and last fifth of the steps")));
+    if (known.length) parts.push(s("text", { class: "heat-end", x: wide - right + 10, y: top + 16 }, `${percent(ends(known, steps.length, 0))} → ${percent(ends(known, steps.length, 1))}`, s("title", {}, "first and last tenth of the steps")));
+    if (known.length && !narrow) parts.push(s("text", { class: "heat-name", x: wide, y: top + 16, "text-anchor": "end" }, `n ${num(known.reduce((sum, [, n]) => sum + n, 0))}`));
   });
   for (const i of new Set([0, ...(narrow ? [] : [Math.floor(steps.length / 3), Math.floor((2 * steps.length) / 3)]), steps.length - 1])) {
     parts.push(s("text", { class: "axis-text", x: left + (i + 0.5) * cell, y: height - 6, "text-anchor": "middle" }, i ? num(steps[i]) : `step ${steps[i]}`));
@@ -85,10 +91,11 @@ export function heat({ title, note, rows, steps, cells, value, onstep, tone }) {
   );
 }
 
-/** The mean of the first or the last fifth, weighted by the number of trees. */
-function ends(known, side) {
-  const size = Math.max(1, Math.round(known.length / 5));
-  const part = side ? known.slice(-size) : known.slice(0, size);
+/** The mean of the first or the last tenth, weighted by the number of trees. */
+function ends(known, steps, side) {
+  const size = Math.max(1, Math.floor(steps / 10));
+  const part = known.filter(([, , place]) => (side ? place >= steps - size : place < size));
+  if (!part.length) return null;
   return part.reduce((sum, [share, n]) => sum + share * n, 0) / part.reduce((sum, [, n]) => sum + n, 0);
 }
 
@@ -97,5 +104,6 @@ export function spark(values) {
   const known = values.filter((value) => value !== null && value !== undefined);
   if (known.length < 2) return h("span", {});
   const points = values.map((value, i) => (value === null || value === undefined ? null : [(100 * i) / (values.length - 1), 20 - 18 * value])).filter(Boolean);
-  return s("svg", { class: "spark", viewBox: "0 0 100 22", preserveAspectRatio: "none", "aria-hidden": "true" }, s("path", { d: points.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)},${b.toFixed(1)}`).join("") }));
+  const area = `M${points[0][0]},22` + points.map(([a, b]) => `L${a.toFixed(1)},${b.toFixed(1)}`).join("") + `L${points[points.length - 1][0]},22Z`;
+  return s("svg", { class: "spark", viewBox: "0 0 100 22", preserveAspectRatio: "none", "aria-hidden": "true" }, s("path", { class: "area", d: area }), s("path", { d: points.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)},${b.toFixed(1)}`).join("") }));
 }

@@ -33,8 +33,16 @@ export async function comparePage(root, query, { go }) {
     fill(
       body, h("div", { class: "tools" }, select("other run", other, runs.map((run) => [run.id, run.id]), (value) => go(`/compare?run=${encodeURIComponent(query.run)}&tree=${encodeURIComponent(query.tree)}&run2=${encodeURIComponent(value)}`))),
       h("h2", { class: "pad" }, own.task_id === "task" ? "Choose the other tree" : `Other trees of ${own.task_id}`),
-      others.length ? h("ul", { class: "choices" }, others.map((row) => h("li", {}, h("a", { href: `#/compare?run=${encodeURIComponent(query.run)}&tree=${encodeURIComponent(query.tree)}&run2=${encodeURIComponent(other)}&tree2=${encodeURIComponent(row.tree)}` }, mark(row.score), ` ${row.tree}`), h("span", { class: "soft" }, ` ${row.step === null ? "" : `${row.part} ${row.step}, `}${num(row.nodes)} nodes, ${num(row.tokens)} tokens, ${short(row.answer, 80)}`)))) : h("p", { class: "soft pad" }, "There is no other tree of this task in that run."),
+      others.length ? choices(others, other) : h("p", { class: "soft pad" }, "There is no other tree of this task in that run."),
     );
+  }
+
+  function choices(others, other) {
+    const address = (row) => `#/compare?run=${encodeURIComponent(query.run)}&tree=${encodeURIComponent(query.tree)}&run2=${encodeURIComponent(other)}&tree2=${encodeURIComponent(row.tree)}`;
+    const cells = (row) => [h("td", { class: "left" }, h("a", { href: address(row) }, row.tree)), h("td", {}, row.step === null ? "" : `${row.part} ${row.step}`), h("td", {}, num(row.nodes)), h("td", {}, num(row.tokens)), h("td", {}, num(row.critical)), h("td", { class: "left clip" }, short(row.answer, 90))];
+    const names = ["", "tree", "step", "nodes", "tokens", "critical path", "answer"];
+    return h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Other trees" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((one) => h("th", { scope: "col", class: one === "tree" || one === "answer" ? "left" : null }, one || h("span", { class: "hidden" }, "verdict"))))),
+      h("tbody", {}, others.map((row) => h("tr", {}, h("td", { class: "left" }, mark(row.score)), cells(row))))));
   }
 
   async function load() {
@@ -51,7 +59,7 @@ export async function comparePage(root, query, { go }) {
   function draw(found) {
     pair = found;
     drawHead(found);
-    const shaped = found.trees.map(shape);
+    const shaped = onOneScale(found.trees.map(shape));
     const first = found.first;
     selected = first ? first.nodes.map((index) => index ?? 0) : [0, 0];
     const stages = [0, 1].map((side) => h("section", { class: "stage", "aria-label": side ? "second tree" : "first tree" }));
@@ -96,9 +104,17 @@ export async function comparePage(root, query, { go }) {
     drawDetails();
   }
 
+  /** The same scale of time and the same words left out of goals, so that rows of both sides can be compared. */
+  function onOneScale(both) {
+    const [one, other] = both;
+    const prefix = one.prefix || other.prefix;
+    const total = one.unit === other.unit ? Math.max(one.total, other.total) : null;
+    return both.map((side) => ({ ...side, prefix, total: total ?? side.total, own: side.total }));
+  }
+
   function summary({ first, marks, trees }, shaped) {
     const same = marks[0].filter((one) => one === "same").length;
-    const where = first ? `They part at node ${first.nodes[0] ?? first.nodes[1]}, turn ${first.turn}.` : "Every turn has the same text.";
+    const where = first ? `First difference: node ${first.nodes[0] ?? first.nodes[1]}, turn ${first.turn}.` : "Every turn has the same text.";
     const count = (side, kind) => marks[side].filter((one) => one === kind).length;
     return `${where} Nodes: ${same} the same, ${count(0, "changed")} different, ${count(0, "only")} only in the first, ${count(1, "only")} only in the second. ` +
       `Tokens ${num(shaped[0].spent[0])} → ${num(shaped[1].spent[0])}, critical path ${num(trees[0].critical_tokens)} → ${num(trees[1].critical_tokens)}.`;
@@ -106,7 +122,7 @@ export async function comparePage(root, query, { go }) {
 
   function title(tree, shaped) {
     const root_ = tree.nodes[0];
-    return h("p", { class: "turn-head pad" }, mark(root_.verdict ? root_.verdict.score : null), h("b", {}, tree.id), h("span", {}, `${num(tree.nodes.length)} ${tree.nodes.length === 1 ? "node" : "nodes"}, ${num(shaped.spent[0])} tokens (${percent(shaped.spent[0] / Math.max(1, tree.budget.tokens))})`), shaped.unit === "s" ? h("span", {}, seconds(shaped.total)) : null, h("span", {}, short(root_.answer ?? "no answer", 60)));
+    return h("p", { class: "turn-head pad side-title" }, mark(root_.verdict ? root_.verdict.score : null), h("b", {}, tree.id), h("span", {}, `${num(tree.nodes.length)} ${tree.nodes.length === 1 ? "node" : "nodes"}, ${num(shaped.spent[0])} tokens (${percent(shaped.spent[0] / Math.max(1, tree.budget.tokens))})`), shaped.unit === "s" ? h("span", {}, seconds(shaped.own)) : null, h("span", { class: "clip" }, short(root_.answer ?? "no answer", 160)));
   }
 
   /** The next node that is not the same in both. */

@@ -48,6 +48,11 @@ export function num(value, digits) {
   return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 0.01 || size === 0 ? value.toFixed(2) : value.toExponential(1);
 }
 
+/** A number of things: "1 node", "2 nodes". */
+export function plural(count, word) {
+  return `${num(count)} ${word}${count === 1 ? "" : "s"}`;
+}
+
 export function signed(value) {
   return value === null || value === undefined ? "–" : (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2);
 }

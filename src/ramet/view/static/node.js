@@ -9,7 +9,7 @@ import { used } from "./shape.js";
 export function nodePanel(container, { onnode, onturn, onfork }) {
   let state = null;
   let shading = false;
-  let edit = null; // the turn that is being edited, and how
+  let edit = null; // the turn that is being edited, how, and the text by now
   let texts = null;
   let asked = "";
 
@@ -51,17 +51,23 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
     const { shaped, selected } = state;
     const node = shaped.nodes[selected];
     const scroll = container.scrollTop;
+    const typing = document.activeElement instanceof HTMLTextAreaElement && container.contains(document.activeElement) ? document.activeElement.selectionEnd : null;
     fill(
       container,
       h("div", { class: "panel" }, title(node), chips(node, shaped), facts(node, shaped), flow(node, shaped), result(node), toolbar(), turns(node)),
     );
     container.scrollTop = scroll;
+    const area = typing === null ? null : container.querySelector("textarea");
+    if (area) {
+      area.focus({ preventScroll: true });
+      area.setSelectionRange(typing, typing);
+    }
     if (first && state.turn !== null && state.turn !== undefined) container.querySelector(`#turn-${state.turn}`)?.scrollIntoView({ block: "start" });
     return undefined;
   }
 
   function title(node) {
-    return h("h2", { id: "node-title" }, h("span", { class: "soft" }, `Node ${node.index} `), h("span", { class: "goal-text" }, node.goal));
+    return h("h2", { id: "node-title" }, h("span", { class: "soft" }, `Node ${node.index} `), h("span", { class: "goal-text" + (node.goal.length > 110 ? " long" : "") }, node.goal));
   }
 
   function chips(node, shaped) {
@@ -69,7 +75,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
     return h(
       "p", { class: "chips" },
       h("span", { class: "chip" }, mark(verdict ? verdict.score : null, node.state), verdict ? (verdict.score >= 1 - 1e-9 ? "right" : verdict.score > 0 ? `score ${num(verdict.score, 2)}` : "wrong") : node.state === "ended" ? "no verdict" : node.state),
-      node.stop ? h("span", { class: "chip" + (node.stop === "answered" ? "" : " warn") }, node.stop) : null,
+      node.stop ? h("span", { class: "chip" + (node.stop === "answered" ? "" : " warn") }, node.stop === "answered" ? node.stop : `stop: ${node.stop}`) : null,
       h("span", { class: "chip" }, `depth ${node.depth}`),
       shaped.critical.has(node.index) ? h("span", { class: "chip path" }, "critical path") : null,
       node.parent !== null ? h("a", { class: "chip", href: "#", onclick: (event) => { event.preventDefault(); onnode(node.parent); } }, `↑ parent ${node.parent}`) : null,
@@ -190,11 +196,13 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
     const sampled = texts.pieces.filter((piece) => piece.sampled)[number];
     const before = texts.pieces[texts.pieces.indexOf(sampled) - 1];
     const area = h("textarea", { rows: 8, "aria-label": kind === "say" ? `what node ${state.selected} says in turn ${number}` : `what node ${state.selected} reads before turn ${number}` });
-    area.value = kind === "say" ? sampled.text : before ? before.message ?? before.text : "";
+    edit.text ??= kind === "say" ? sampled.text : before ? before.message ?? before.text : "";
+    area.value = edit.text; // the panel is drawn again whenever something arrives: what was typed stays
+    area.addEventListener("input", () => { if (edit) edit.text = area.value; });
     return h(
       "div", { class: "editor" }, area,
       h("p", { class: "switch" },
-        h("button", { type: "button", class: "go", onclick: () => fork(number, { [kind]: area.value }) }, kind === "say" ? "say this and go on" : "tell it this and go on"),
+        h("button", { type: "button", class: "go", onclick: () => fork(number, { [kind]: area.value }) }, kind === "say" ? "say this and go on" : "read this and go on"),
         h("button", { type: "button", onclick: () => { edit = null; draw(); } }, "cancel")),
     );
   }
@@ -248,7 +256,8 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
         return node ? h("a", { class: "chip", href: "#", title: node.goal, onclick: (event) => { event.preventDefault(); onnode(child); } }, mark(node.verdict ? node.verdict.score : null, node.state), `${child}`) : null;
       })));
     }
-    const notes = [facts_.repairs ? `${facts_.repairs} malformed calls repaired` : "", facts_.faults ? `${facts_.faults} calls failed` : ""].filter(Boolean);
+    const count = (number, words) => (number ? `${number} ${number === 1 ? words : words.replace("call", "calls")}` : "");
+    const notes = [count(facts_.repairs, "malformed call repaired"), count(facts_.faults, "call failed")].filter(Boolean);
     if (notes.length) parts.push(h("p", { class: "warn-text tiny" }, notes.join(", ")));
     return parts;
   }

@@ -1,8 +1,9 @@
 // One row per node: the tree, its timeline and its ledger in one table. Only the rows in sight exist.
 import { fill, h, mark, num, s, short } from "./dom.js";
-import { preorder, ticks, used } from "./shape.js";
+import { listed, preorder, ticks, used } from "./shape.js";
 
 const HEIGHT = 27;
+const INDENT = 13; // a level of depth
 const SPARE = 14; // rows above and below those in sight
 
 /** Draws the rows into a container; `show` draws again after a change. */
@@ -34,6 +35,7 @@ export function rowsView(container, { onselect, label = "Nodes of the tree" }) {
     state = next;
     order = preorder(state.shaped, state.folded).filter((index) => !state.shown || state.shown.has(index));
     body.style.setProperty("height", `${order.length * HEIGHT}px`);
+    body.style.setProperty("--tick", `${(100 * ticks(state.shaped.total, 5)[1]) / state.shaped.total || 100}%`);
     fill(head, headCells(state));
     draw();
   }
@@ -65,9 +67,9 @@ function rowId(state, index) {
 }
 
 function headCells({ shaped }) {
-  const said = shaped.prefix ? `goal (“${short(shaped.prefix, 40)}” left out)` : "goal";
+  const said = shaped.prefix ? `goal: ${short(shaped.prefix, 60)} …` : "goal";
   return [
-    h("div", { class: "name" }, h("span", { class: "no" }, "#"), h("span", {}, said)),
+    h("div", { class: "name" }, h("span", { class: "no" }, "#"), h("span", { class: "goal", title: shaped.prefix ? `most goals begin with “${shaped.prefix.trim()}”` : null }, said)),
     h("div", { class: "axis" }, axis(shaped)),
     h("div", { class: "tokens" }, "tokens"),
     h("div", { class: "one-line" }, "spent of grant"),
@@ -116,29 +118,30 @@ function sideMark(kind) {
 function name({ shaped, folded }, node) {
   const kids = shaped.children[node.index].length;
   const hidden = folded.has(node.index) ? shaped.size[node.index] - 1 : 0;
-  const folds = shaped.prefix && node.goal.startsWith(shaped.prefix);
-  const goal = folds ? node.goal.slice(shaped.prefix.length) : node.goal;
   return h(
     "div", { class: "name" },
     h("span", { class: "no" }, node.index),
-    h("span", { class: "twig", "aria-hidden": "true" }, twig(shaped, node)),
+    twig(shaped, node),
     h("span", { class: kids ? "fold" : "fold leaf", title: kids ? (hidden ? "show its clones" : "hide its clones") : null }, kids ? (hidden ? "▸" : "▾") : ""),
-    h("span", { class: "goal", title: node.goal }, short(goal, 160)),
+    h("span", { class: "goal", title: node.goal }, short(listed(shaped, node), 160)),
     hidden ? h("span", { class: "more" }, `+${hidden}`) : null,
   );
 }
 
-/** Branches from the root to a node. */
+/** Branches from the root to a node: a line for every ancestor that has more clones below, and a corner to the node. */
 function twig(shaped, node) {
-  let text = "";
+  const width = node.depth * INDENT;
+  let path = "";
   let at = node;
-  while (at.parent !== null) {
+  for (let level = node.depth - 1; at.parent !== null; level--) {
     const siblings = shaped.children[at.parent];
     const last = siblings[siblings.length - 1] === at.index;
-    text = (at === node ? (last ? "└" : "├") : last ? " " : "│") + text;
+    const x = level * INDENT + 6.5;
+    if (at === node) path += `M${x},0V${last ? HEIGHT / 2 : HEIGHT}M${x},${HEIGHT / 2}H${width}`;
+    else if (!last) path += `M${x},0V${HEIGHT}`;
     at = shaped.nodes[at.parent];
   }
-  return text;
+  return s("svg", { class: "twig", width, height: HEIGHT, viewBox: `0 0 ${width || 1} ${HEIGHT}`, "aria-hidden": "true" }, s("path", { d: path }));
 }
 
 /** When a node was there (line) and sampled (blocks), on the scale of the whole tree. */

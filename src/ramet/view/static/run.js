@@ -1,7 +1,8 @@
 // One run: how training went, what an evaluation found, and its trees.
 import { ask, follow, isFile } from "./api.js";
 import { curve, heat } from "./charts.js";
-import { fill, h, num, percent, seconds, select } from "./dom.js";
+import { fill, h, num, percent, plural, seconds, select } from "./dom.js";
+import { KINDS } from "./runs.js";
 import { treesTable } from "./trees.js";
 
 // [name, title, whether it is a share]. The first ones are always drawn if they are known.
@@ -12,6 +13,8 @@ const CURVES = [
   ["stops/window", "stopped: window full", true], ["stops/budget", "stopped: out of tokens", true], ["flat", "groups without signal", false], ["collect_s", "seconds to collect", false], ["learn_s", "seconds to learn", false],
 ];
 
+const METHOD = /^([^.:]+\.(?:own|\d+))\./; // how the id of a tree of an evaluation begins
+
 export async function runPage(root, { run, tab, filters }, { go, replace }) {
   const name = encodeURIComponent(run);
   const head = h("header", { class: "top" });
@@ -20,22 +23,24 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
   let table = null;
   let revision = null;
   let timer = 0;
+  const pictures = h("div", { class: "pictures" }); // kept while a run grows: the old ones stay until the new ones are there
   const running = new Map(); // trees in flight: id to what is known of them
   const now = h("section", { class: "running", hidden: true, "aria-label": "Running trees" });
   fill(root, head, h("main", { class: "run" }, now, body));
 
   async function load() {
     known = await ask("run", { run });
-    const trains = known.series.steps.length > 0;
-    tab = tab || (trains || known.evaluation.length ? "overview" : "trees");
+    const measured = known.series.steps.length > 0 || known.evaluation.length > 0;
+    tab = tab || (measured || ["train", "warmstart", "eval"].includes(known.kind) ? "overview" : "trees");
     drawHead();
   }
 
   function drawHead() {
     document.title = `${run} · ramet`;
     const tabs = [["overview", "Overview"], ["trees", `Trees ${num(known.trees)}`], ["tasks", "What changed"]];
+    const kind = KINDS[known.kind] || known.kind;
     fill(
-      head, h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "runs"), " / "), h("h1", {}, run), h("span", { class: "chip" }, known.kind), known.live ? h("span", { class: "chip live" }, "● being written") : null,
+      head, h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "runs"), " / "), h("h1", {}, run), h("span", { class: "chip" }, kind), known.live ? h("span", { class: "chip live" }, "● being written") : null,
       h("nav", { class: "tabs", "aria-label": "Parts of the run" }, tabs.map(([key, label]) => h("a", { href: `#/run/${name}/${key}`, "aria-current": tab === key ? "page" : null }, label))),
       h("span", { class: "right-side" }, h("button", { type: "button", onclick: () => document.dispatchEvent(new CustomEvent("help")) }, "keys ?")),
     );
@@ -44,7 +49,7 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
   function draw() {
     if (table) table.close();
     table = null;
-    if (tab === "trees") table = treesTable(body, { run, values: { ...known.values, parts: known.parts }, filters, go, onfilter: (next) => replace(`/run/${name}/trees?` + new URLSearchParams(next)) });
+    if (tab === "trees") table = treesTable(body, { run, values: { ...known.values, parts: known.parts, methods: known.methods }, filters, go, onfilter: (next) => replace(`/run/${name}/trees?` + new URLSearchParams(next)) });
     else if (tab === "tasks") tasks();
     else overview();
   }
@@ -56,12 +61,11 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
   function overview() {
     const { steps, values } = known.series;
     const charts = CURVES.filter(([key]) => values[key]).map(([key, title, share]) => curve({ title, steps, values: values[key], share, onstep: isFile ? null : key.startsWith("eval_") ? (at) => go(`/run/${name}/trees?part=eval&step=${at + 1}`) : step }));
-    const pictures = h("div", { class: "pictures" });
     fill(
       body,
       known.notes.length ? h("ul", { class: "notes" }, known.notes.map((note) => h("li", {}, note))) : null,
       evaluation(), pictures, charts.length ? h("div", { class: "charts" }, charts, moreCurves(steps, values)) : null,
-      !charts.length && !known.evaluation.length ? h("p", { class: "soft pad" }, "This run has no metrics. Its trees are in the next tab.") : null,
+      !charts.length && !known.evaluation.length ? h("p", { class: "soft pad" }, known.live ? "No step has ended yet." : "This run has no metrics. Its trees are in the next tab.") : null,
       settings(),
     );
     if (steps.length && !isFile) ask("delegation", { run }).then((found) => fill(pictures, delegation(found)), () => {});
@@ -75,14 +79,14 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
     return rest.length ? h("figure", { class: "small" }, select("another number", "", [["", "choose …"], ...rest.map((key) => [key, key])], pick), holder) : null;
   }
 
-  function delegation({ steps, by_size, by_depth }) {
+  function delegation({ steps, by_size, by_depth, unit }) {
     if (!steps.length) return null;
-    const sizes = [...new Map(by_size.map((one) => [one.size, one.low])).entries()].sort((a, b) => b[1] - a[1]).map(([size]) => ({ key: size, label: `size ${size}` }));
+    const sizes = [...new Map(by_size.map((one) => [one.size, one.low])).entries()].sort((a, b) => b[1] - a[1]).map(([size]) => ({ key: size, label: unit ? `${size} ${unit}` : `size ${size}` }));
     const depths = [...new Set(by_depth.map((one) => one.depth))].sort((a, b) => a - b).map((depth) => ({ key: depth, label: depth ? `depth ${depth}` : "root" }));
     const bySize = by_size.map((one) => ({ ...one, row: one.size }));
     const byDepth = by_depth.map((one) => ({ ...one, row: one.depth }));
     const trees = by_depth.filter((one) => one.depth === 0).reduce((sum, one) => sum + one.n, 0);
-    const note = `${num(trees)} trees in ${num(steps.length)} steps; click a step for its trees`;
+    const note = `${plural(trees, "tree")} in ${plural(steps.length, "step")}; click a step for its trees`;
     const common = { steps, onstep: step };
     return [
       sizes.length > 1 ? heat({ ...common, title: "Trees that delegate, by size of their task", note, rows: sizes, cells: bySize, value: (one) => one.delegated, tone: "blue" }) : null,
@@ -95,13 +99,15 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
   function evaluation() {
     if (!known.evaluation.length) return null;
     const cells = known.evaluation;
-    const names = ["method", "budget", "tasks", "items", "right", "generated", "critical path", "nodes", "delegated", "time"];
+    const names = ["method", "tasks", "right", "items", "budget", "tokens", "critical path", "nodes", "delegated", "time"];
+    const trees = (cell, wrong) => { const set = METHOD.exec(cell.tree ?? ""); return set && !isFile ? `#/run/${name}/trees?method=${encodeURIComponent(set[1])}${wrong ? "&wrong=root" : ""}` : null; };
+    const linked = (address, text) => (address ? h("a", { href: address }, text) : text);
     return h(
       "div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Evaluation" },
-      h("table", { class: "plain" }, h("caption", {}, "Evaluation: means over items"), h("thead", {}, h("tr", {}, names.map((one) => h("th", { scope: "col" }, one)))),
+      h("table", { class: "plain" }, h("caption", {}, "Evaluation", h("span", { class: "soft" }, " means over items; a method opens its trees, a share those that are wrong")), h("thead", {}, h("tr", {}, names.map((one, i) => h("th", { scope: "col", class: i < 3 ? "left" : null }, one)))),
         h("tbody", {}, cells.map((cell) => h("tr", {},
-          h("th", { scope: "row" }, cell.method), h("td", {}, cell.budget === null ? "the task's" : num(cell.budget)), h("td", { class: "left" }, cell.bucket), h("td", {}, num(cell.items)),
-          h("td", {}, h("span", { class: "share" }, h("i", { style: { width: `${100 * cell.right_share}%` } })), percent(cell.right_share)), h("td", {}, num(Math.round(cell.generated))), h("td", {}, num(Math.round(cell.critical))), h("td", {}, num(cell.nodes, 1)), h("td", {}, percent(cell.delegated)), h("td", {}, seconds(cell.seconds)))))),
+          h("th", { scope: "row" }, linked(trees(cell, false), cell.method)), h("td", { class: "left" }, cell.bucket),
+          h("td", { class: "left" }, h("span", { class: "share" }, h("i", { style: { width: `${100 * cell.right_share}%` } })), linked(trees(cell, true), percent(cell.right_share))), h("td", {}, num(cell.items)), h("td", {}, cell.budget === null ? "the task's" : num(cell.budget)), h("td", {}, num(Math.round(cell.generated))), h("td", {}, num(Math.round(cell.critical))), h("td", {}, num(cell.nodes, 1)), h("td", {}, percent(cell.delegated)), h("td", {}, seconds(cell.seconds)))))),
     );
   }
 
@@ -111,25 +117,44 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
 
   /** Two checkpoints, or two runs, on the same tasks. */
   async function tasks() {
-    const all = (await ask("runs", {})).runs.map((one) => one.id);
-    const sets = (page) => [...page.parts.filter((part) => part.part !== "replay").map((part) => [`${part.part}:${part.step}`, `${part.part === "eval" ? "evaluation after" : "trees of step"} ${part.step} (${part.trees})`]), ["", "the whole run"]];
-    const evals = known.parts.filter((part) => part.part === "eval").map((part) => `eval:${part.step}`);
-    const first = { run, set: filters.set ?? evals[0] ?? "" };
-    const second = { run: filters.run2 ?? run, set: filters.set2 ?? evals[evals.length - 1] ?? "" };
+    const runs = (await ask("runs", {})).runs;
+    const all = runs.map((one) => one.id);
+    const evals = (page) => page.parts.filter((part) => part.part === "eval").map((part) => `eval:${part.step}`);
+    const method = (page) => (page.methods.length ? `method:${(page.methods.find((one) => one.method.startsWith("clones")) ?? page.methods[0]).method}` : "");
+    const second = { run: filters.run2 ?? partner(runs), set: "" };
     const other = second.run === run ? known : await ask("run", { run: second.run });
+    const first = { run, set: filters.set ?? evals(known)[0] ?? method(known) };
+    second.set = filters.set2 ?? evals(other).at(-1) ?? (other.methods.some((one) => `method:${one.method}` === first.set) ? first.set : method(other));
     const change = (next) => { Object.assign(filters, next); replace(`/run/${name}/tasks?` + new URLSearchParams(filters)); tasks(); };
     const holder = h("div", { class: "tasks" }, h("p", { class: "soft" }, "Reading …"));
     fill(
-      body, h("div", { class: "tools" }, select("before", first.set, sets(known), (value) => change({ set: value })), select("after: run", second.run, all.map((one) => [one, one]), (value) => change({ run2: value, set2: "" })), select("after", second.set, sets(other), (value) => change({ set2: value }))), holder);
-    const part = (set) => (set ? { part: set.split(":")[0], step: set.split(":")[1] } : {});
+      body, h("div", { class: "tools" }, h("span", {}, h("b", {}, "before "), run), select("trees", first.set, sets(known), (value) => change({ set: value })), h("b", { class: "after" }, "after"), select("run", second.run, all.map((one) => [one, one]), (value) => { delete filters.set2; change({ run2: value }); }), select("trees", second.set, sets(other), (value) => change({ set2: value }))), holder);
     const [a, b] = [part(first.set), part(second.set)];
-    const found = await ask("tasks", { run, ...a, run2: second.run, part2: b.part, step2: b.step });
+    const found = await ask("tasks", { run, ...a, run2: second.run, part2: b.part, step2: b.step, method2: b.method });
     fill(holder, changes(found, first, second));
+  }
+
+  /** The sets of trees of a run that can be compared, as [value, label]. */
+  function sets(page) {
+    const methods = page.methods.map(({ method, trees }) => [`method:${method}`, `${method.replace(/\.own$/, "").replace(/\.(\d+)$/, ", $1 tokens")} (${num(trees)})`]);
+    const parts = page.parts.filter((one) => one.part !== "replay").map((one) => [`${one.part}:${one.step}`, `${one.part === "eval" ? "evaluation after step" : "step"} ${one.step} (${num(one.trees)})`]);
+    return [...methods, ...parts, ["", "all trees"]];
+  }
+
+  function part(set) {
+    const [kind, which] = [set.slice(0, set.indexOf(":")), set.slice(set.indexOf(":") + 1)];
+    return !set ? {} : kind === "method" ? { method: which } : { part: kind, step: which };
+  }
+
+  /** The run to compare with: for an evaluation another one of the same tasks, else the run itself. */
+  function partner(runs) {
+    const own = runs.find((one) => one.id === run);
+    return known.methods.length ? (runs.find((one) => one.id !== run && one.kind === known.kind && one.task === own?.task)?.id ?? run) : run;
   }
 
   function changes(found, first, second) {
     const { rows } = found;
-    if (!rows.length) return h("p", { class: "soft pad" }, `These two share no tasks (${num(found.sizes[0])} and ${num(found.sizes[1])} tasks).`);
+    if (!rows.length) return h("div", { class: "pad soft" }, h("p", {}, `No task is in both: ${num(found.sizes[0])} tasks before, ${num(found.sizes[1])} after.`), h("p", {}, "Every training step has new tasks. To compare checkpoints, choose two evaluations: those of a training (eval.every=10), or two runs of ramet eval on the same tasks."));
     const mean = (side, key) => rows.reduce((sum, row) => sum + (row[side][key] ?? 0), 0) / rows.length;
     const better = rows.filter((row) => row.second.score > row.first.score + 1e-9).length;
     const worse = rows.filter((row) => row.second.score < row.first.score - 1e-9).length;
@@ -148,9 +173,15 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
   }
 
   function drawRunning() {
-    now.hidden = !running.size;
-    fill(now, h("h2", {}, `Running now: ${running.size} ${running.size === 1 ? "tree" : "trees"}`), h("div", { class: "live-list" }, [...running.values()].slice(0, 24).map((tree) =>
-      h("a", { href: `#/run/${name}/tree/${encodeURIComponent(tree.id)}`, class: "live-card" }, h("b", {}, tree.id), h("span", { class: "soft" }, tree.question.slice(0, 90)), h("span", { class: "soft" }, `${num(tree.nodes.size)} nodes, ${num([...tree.nodes.values()].reduce((a, b) => a + b, 0))} of ${num(tree.budget.tokens)} tokens`), h("span", { class: "gauge-line" }, h("i", { style: { width: `${Math.min(100, (100 * [...tree.nodes.values()].reduce((a, b) => a + b, 0)) / tree.budget.tokens)}%` } }))))));
+    now.hidden = !running.size && !known?.live;
+    const cards = [...running.values()].slice(0, 24).map(liveCard);
+    const idle = h("p", { class: "live-idle soft" }, "No tree is running. Trees appear here when they begin.");
+    fill(now, h("h2", {}, `Running now: ${plural(running.size, "tree")}`), h("div", { class: "live-list", tabindex: "0", role: "group", "aria-label": "Running trees" }, cards.length ? cards : idle));
+  }
+
+  function liveCard(tree) {
+    const spent = [...tree.nodes.values()].reduce((a, b) => a + b, 0);
+    return h("a", { href: `#/run/${name}/tree/${encodeURIComponent(tree.id)}`, class: "live-card" }, h("b", {}, tree.id), h("span", { class: "soft" }, tree.question.slice(0, 90)), h("span", { class: "soft" }, `${plural(tree.nodes.size, "node")}, ${num(spent)} of ${num(tree.budget.tokens)} tokens`), h("span", { class: "gauge-line" }, h("i", { style: { width: `${Math.min(100, (100 * spent) / tree.budget.tokens)}%` } })));
   }
 
   function onevent(event) {

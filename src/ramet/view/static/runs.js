@@ -3,7 +3,7 @@ import { ask } from "./api.js";
 import { spark } from "./charts.js";
 import { ago, fill, h, isTyping, num, percent, short } from "./dom.js";
 
-const KINDS = { run: "question", train: "training", warmstart: "supervised start", eval: "evaluation", fork: "fork" };
+export const KINDS = { run: "question", train: "training", warmstart: "supervised start", eval: "evaluation", fork: "fork", serve: "server" };
 
 export async function runsPage(root, { go }) {
   document.title = "ramet: runs";
@@ -32,7 +32,11 @@ export async function runsPage(root, { go }) {
 
   function draw() {
     const found = shown();
-    fill(list, found.length ? found.map(card) : h("p", { class: "soft pad", role: "listitem" }, runs.length ? "No run matches." : "No runs here yet. They appear as soon as they are created."));
+    fill(list, found.length ? [header(), ...found.map(card)] : h("p", { class: "soft pad", role: "listitem" }, runs.length ? "No run matches." : "No runs here yet. They appear as soon as they are created."));
+  }
+
+  function header() {
+    return h("div", { class: "run-card run-head", role: "presentation" }, ["run", "kind", "task", "last step, or share right by method", "success by step", "created"].map((name) => h("span", {}, name)));
   }
 
   function card(run, place) {
@@ -40,7 +44,8 @@ export async function runsPage(root, { go }) {
     const numbers = [
       last.success !== undefined ? ["success", percent(last.success)] : null, last.reward !== undefined ? ["reward", num(last.reward, 2)] : null,
       last.delegated !== undefined ? ["delegated", percent(last.delegated)] : null, last.eval_success !== undefined ? ["eval", percent(last.eval_success)] : null,
-      last.tokens !== undefined ? ["tokens per tree", num(last.tokens)] : null,
+      last.tokens !== undefined ? ["tokens", num(Math.round(last.tokens))] : null,
+      ...(last.success === undefined ? run.methods.slice(0, 4).map((one) => [one.method, `${percent(one.right)} of ${num(one.items)}`]) : []),
     ].filter(Boolean);
     return h(
       "a", { class: "run-card" + (place === selected ? " on" : ""), role: "listitem", href: `#/run/${encodeURIComponent(run.id)}` },
@@ -59,7 +64,7 @@ export async function runsPage(root, { go }) {
       return event.key === "Escape";
     }
     const found = shown();
-    const move = (by) => { selected = Math.max(0, Math.min(found.length - 1, selected + by)); draw(); list.children[selected]?.scrollIntoView({ block: "nearest" }); };
+    const move = (by) => { selected = Math.max(0, Math.min(found.length - 1, selected + by)); draw(); list.children[selected + 1]?.scrollIntoView({ block: "nearest" }); };
     const actions = { ArrowDown: () => move(1), j: () => move(1), ArrowUp: () => move(-1), k: () => move(-1), "/": () => search.focus(), Enter: () => found[selected] && go(`/run/${encodeURIComponent(found[selected].id)}`) };
     if (!(event.key in actions) || (event.key === "Enter" && event.target.closest?.("a, button"))) return false;
     actions[event.key]();

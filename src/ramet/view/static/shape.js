@@ -81,9 +81,17 @@ export function commonStart(goals) {
       counts.set(start, (counts.get(start) || 0) + 1);
     }
   }
-  let best = "";
-  for (const [start, count] of counts) if (count >= 0.6 * goals.length && start.length > best.length) best = start;
-  return best.trim().split(/\s+/).length > 1 && /\s$/.test(best) ? best : "";
+  // What nearly all begin with is preferred to a longer start of fewer: those left over would stand out by their length.
+  for (const least of [0.9, 0.6]) {
+    const shared = [...counts].filter(([start, count]) => count >= least * goals.length && /\s$/.test(start) && start.trim().split(/\s+/).length > 1);
+    if (shared.length) return shared.reduce((best, [start]) => (start.length > best.length ? start : best), "");
+  }
+  return "";
+}
+
+/** A goal as it is listed: without the words with which most goals begin. */
+export function listed(shaped, node) {
+  return shaped.prefix && node.goal.startsWith(shaped.prefix) ? node.goal.slice(shaped.prefix.length) : node.goal;
 }
 
 /** Whether a node went wrong: its verdict, an error, or a stop that is not an answer. */
@@ -95,10 +103,15 @@ export function failed(node) {
 
 /** Round steps for an axis of this length. */
 export function ticks(total, wanted) {
-  const raw = total / Math.max(1, wanted);
+  return between(0, total, wanted);
+}
+
+/** Round numbers between two, about as many as wanted. */
+export function between(low, high, wanted) {
+  const raw = Math.max(high - low, 1e-12) / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw) || power;
+  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw * (1 - 1e-9)) || power;
   const found = [];
-  for (let at = 0; at <= total + 1e-9; at += step) found.push(Number(at.toPrecision(10)));
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-6; at++) found.push(Number((at * step).toPrecision(10)));
   return found;
 }

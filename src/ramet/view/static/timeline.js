@@ -1,9 +1,10 @@
 // Who worked when, and how many at once: nodes packed into lanes, level by level, over a profile of parallelism.
 import { fill, h, num, percent, s, seconds, short } from "./dom.js";
-import { ticks, used } from "./shape.js";
+import { listed, ticks, used } from "./shape.js";
 
-const LANE = 17;
-const TOP = 74; // height of the profile and the axis
+const LANES = [17, 23]; // height of a lane: of many, of few
+const FEW = 26; // lanes
+const TOP = 78; // height of the profile and the axis
 
 /** Draws the timeline of a tree. */
 export function timelineView(container, { onselect }) {
@@ -23,16 +24,17 @@ export function timelineView(container, { onselect }) {
     const width = Math.max(320, scroller.clientWidth - 24);
     const x = (at) => 44 + ((width - 60) * at) / shaped.total;
     const { lanes, levels, count } = pack(shaped);
-    const height = TOP + count * LANE + levels.length * 8 + 20;
-    const y = (index) => TOP + lanes[index].lane * LANE + lanes[index].level * 8;
+    const lane = LANES[Number(count <= FEW)];
+    const height = TOP + count * lane + levels.length * 8 + 20;
+    const y = (index) => TOP + lanes[index].lane * lane + lanes[index].level * 8;
     const boxes = [];
-    for (const node of shaped.nodes) boxes.push(box(state, node, x, y(node.index)));
+    for (const node of shaped.nodes) boxes.push(box(state, node, x, y(node.index), lane - 4));
     fill(
       scroller,
       h("p", { class: "caption" }, caption(shaped)),
       s(
         "svg", { class: "timeline", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption(shaped) },
-        grid(shaped, x, height), profile(shaped, x), links(shaped, x, y), levels.map((level) => levelName(level, width)), boxes,
+        grid(shaped, x, height), profile(shaped, x), levels.map((level) => levelName(level, width, lane)), links(shaped, x, y, lane - 4), boxes,
       ),
     );
   }
@@ -64,14 +66,15 @@ function pack(shaped) {
       ends[lane] = Math.max(end, start + shaped.total / 2000);
       lanes[node.index] = { lane: base + lane, level: depth };
     }
-    levels.push({ depth, top: TOP + base * LANE + depth * 8, height: ends.length * LANE, nodes: here.length });
+    levels.push({ depth, base, lanes: ends.length, nodes: here.length });
     base += ends.length;
   }
   return { lanes, levels, count: base };
 }
 
-function levelName({ depth, top, height, nodes }, width) {
-  return s("g", { class: "level" }, s("rect", { x: 0, y: top - 4, width, height: height + 8 }), s("text", { x: 6, y: top + 11 }, `${depth}`, s("title", {}, `depth ${depth}: ${nodes} nodes`)));
+function levelName({ depth, base, lanes, nodes }, width, lane) {
+  const top = TOP + base * lane + depth * 8;
+  return s("g", { class: "level" }, s("rect", { x: 0, y: top - 6, width, height: lanes * lane + 8 }), s("text", { x: 38, y: top + lane / 2 + 2, "text-anchor": "end" }, depth ? `${depth}` : "root", s("title", {}, `depth ${depth}: ${nodes} nodes`)));
 }
 
 function grid(shaped, x, height) {
@@ -114,21 +117,21 @@ function profile(shaped, x) {
     path += `L${x(at).toFixed(1)},${y(before).toFixed(1)}L${x(at).toFixed(1)},${y(level).toFixed(1)}`;
     before = level;
   }
-  return s("g", { class: "profile" }, s("path", { d: path + `L${x(shaped.total)},${y(0)}Z` }), s("text", { x: 38, y: 30, "text-anchor": "end" }, `${most}`), s("text", { x: 38, y: 66, "text-anchor": "end" }, "0"), s("title", {}, "nodes that sample at the same time"));
+  return s("g", { class: "profile" }, s("path", { d: path + `L${x(shaped.total)},${y(0)}Z` }), s("text", { x: 38, y: 30, "text-anchor": "end" }, `${most}`), s("text", { x: 38, y: 66, "text-anchor": "end" }, "0"), s("text", { class: "halo", x: x(0) + 4, y: 30 }, "nodes sampling at once"), s("title", {}, "nodes that sample at the same time"));
 }
 
 /** The critical path: from the turn of a parent that waits to the child it waits for. */
-function links(shaped, x, y) {
+function links(shaped, x, y, high) {
   return [...shaped.critical].filter((index) => shaped.nodes[index].parent !== null).map((index) => {
     const node = shaped.nodes[index];
     const { start, end } = shaped.spans[index];
-    const from = y(node.parent) + LANE - 6;
-    const to = y(index) + 2;
+    const from = y(node.parent) + high;
+    const to = y(index);
     return s("g", { class: "path" }, s("path", { d: `M${x(start)},${from}L${x(start)},${to}` }), s("path", { d: `M${x(end)},${to}L${x(end)},${from}` }));
   });
 }
 
-function box(state, node, x, top) {
+function box(state, node, x, top, high) {
   const { shaped, selected, shown } = state;
   const { start, end, turns } = shaped.spans[node.index];
   const width = Math.max(1.5, x(end) - x(start));
@@ -137,14 +140,13 @@ function box(state, node, x, top) {
   if (node.index === selected) classes.push("on");
   if (shown && !shown.has(node.index)) classes.push("out");
   if (node.verdict && node.verdict.score < 1 - 1e-9) classes.push("wrong");
-  const goal = shaped.prefix && node.goal.startsWith(shaped.prefix) ? node.goal.slice(shaped.prefix.length) : node.goal;
-  const label = `${node.index} ${goal}`;
+  const label = `${node.index}  ${listed(shaped, node)}`;
   const fits = Math.floor((width - 6) / 6.4);
   return s(
     "g", { class: classes.join(" "), "data-node": node.index },
-    s("rect", { class: "life", x: x(start), y: top, width, height: LANE - 4, rx: 2 }),
-    turns.filter(([a, b]) => x(b) - x(a) > 0.3).map(([a, b]) => s("rect", { class: "work", x: x(a), y: top, width: Math.max(0.8, x(b) - x(a) - 0.4), height: LANE - 4, rx: 1 })),
-    fits > 2 ? s("text", { x: x(start) + 4, y: top + 10 }, short(label, fits)) : null,
+    s("rect", { class: "life", x: x(start), y: top, width, height: high, rx: 2 }),
+    turns.filter(([a, b]) => x(b) - x(a) > 0.3).map(([a, b]) => s("rect", { class: "work", x: x(a), y: top, width: Math.max(0.8, x(b) - x(a) - 0.4), height: high, rx: 1 })),
+    fits > 2 ? s("text", { x: x(start) + 4, y: top + high / 2 + 4 }, short(label, fits)) : fits > 0 ? s("text", { x: x(start) + 3, y: top + high / 2 + 4 }, short(String(node.index), 3)) : null,
     s("title", {}, `node ${node.index}: ${short(node.goal, 200)}`),
   );
 }

@@ -122,6 +122,7 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
       h("div", { class: "tabs", role: "tablist", "aria-label": "Drawings" }, DRAWINGS.map(([name, label], i) =>
         h("button", { type: "button", role: "tab", "aria-selected": String(drawing === name), title: `key ${i + 1}`, onclick: () => { open(name); replace(address()); } }, label))),
       search,
+      h("button", { type: "button", class: "more-filters", "aria-expanded": String(tools.classList.contains("open")), onclick: () => { tools.classList.toggle("open"); drawTools(); } }, "filters"),
       h("label", { class: "pick" }, h("input", { type: "checkbox", checked: filters.wrong, onchange: (event) => set("wrong", event.target.checked) }), h("span", {}, "only failures")),
       select("stop", filters.stop, options(values((one) => one.stop), "any"), (value) => set("stop", value)),
       select("depth", filters.depth, options(values((one) => one.depth), "any"), (value) => set("depth", value)),
@@ -223,6 +224,8 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
     ask("credit", { run, tree }).then((credit) => { state.credit = credit; drawStats(); panel.show(state); }, () => {});
   }
 
+  const linked = node > 0 || turn !== null; // the address names more than the tree: on a phone, show the node
+  if (linked) document.body.classList.add("has-node");
   open(drawing);
   try {
     await load();

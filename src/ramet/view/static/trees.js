@@ -3,7 +3,8 @@ import { ask } from "./api.js";
 import { commonStart } from "./shape.js";
 import { fill, h, isTyping, mark, num, seconds, select, short } from "./dom.js";
 
-const HEIGHT = 30;
+const NARROW = window.matchMedia("(max-width: 900px)");
+const HEIGHT = NARROW.matches ? 52 : 30; // on a phone a tree has two lines
 const PAGE = 100;
 const COLUMNS = [
   ["", ""], ["step", "step"], ["tree", "tree"], ["task_id", "task"], ["", "question and answer"], ["score", "verdict"], ["nodes", "nodes"], ["depth", "depth"],
@@ -20,7 +21,7 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
   const tools = h("div", { class: "tools" });
   const note = h("span", { class: "soft count", role: "status" });
   const compare = h("button", { type: "button", class: "go", hidden: true, onclick: both }, "compare the two");
-  const search = h("input", { type: "search", placeholder: "Search tasks, questions, goals", "aria-label": "Search tasks, questions, goals", value: filters.q || "" });
+  const search = h("input", { type: "search", placeholder: "Search tasks and goals", "aria-label": "Search tasks, questions, goals", value: filters.q || "" });
   let total = 0;
   let selected = 0;
   let timer = 0;
@@ -47,9 +48,10 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
     fill(
       tools, search,
       select("verdict", filters.wrong || "", [["", "any"], ["right", "right"], ["root", "wrong"], ["any", "a wrong node"]], (value) => change("wrong", value)),
-      select("by", filters.verdict || "", any(values.verdict), (value) => change("verdict", value)),
+      select("verdict by", filters.verdict || "", any(values.verdict), (value) => change("verdict", value)),
       select("stop", filters.stop || "", any(values.stop), (value) => change("stop", value)),
       select("depth", filters.depth || "", any(values.depth), (value) => change("depth", value)),
+      values.methods.length > 1 ? select("method", filters.method || "", any(values.methods.map((one) => one.method)), (value) => change("method", value)) : null,
       parts.length > 1 ? select("part", filters.part || "", any(parts), (value) => change("part", value)) : null,
       filters.step !== undefined ? h("button", { type: "button", onclick: () => change("step", "") }, `step ${filters.step} ✕`) : null,
       filters.task_id ? h("button", { type: "button", onclick: () => change("task_id", "") }, `${filters.task_id} ✕`) : null,
