@@ -224,7 +224,8 @@ def _entry_points(kind: str) -> Mapping[str, EntryPoint]:
 def _load_entry_point(name: str, kind: str) -> Any:
     points = _entry_points(kind)
     if name not in points:
-        raise ConfigError(f"unknown {kind} {name!r}: {did_you_mean(name, points)}")
+        known = did_you_mean(name, points) if points else "no installed package has it"
+        raise ConfigError(f"unknown {kind} {name!r}: {known}")
     reference = f"{points[name].module}:{points[name].attr}"
     return check(_find(_import(reference, points[name].module), points[name].attr, reference), kind, reference)
 

@@ -261,7 +261,7 @@ def policy(seed: int, *, native: bool) -> Callable[[Prompt], Reply]:
     def script(prompt: Prompt) -> Reply:
         rng = random.Random(repr((seed, prompt.goal, prompt.turn, prompt.closing)))
         text = rng.choice(["", "Let me see.", "One thing\nand another."])
-        if prompt.closing or rng.random() < 0.4:
+        if prompt.closing or rng.random() < (0.3 if prompt.depth else 0.1):
             return Reply(text=f"{text} Answer: {rng.randrange(100)}")
         made = [random_call(rng, prompt.goal) for _ in range(rng.randint(1, 3))]
         reply = Reply(text=text, calls=made)
@@ -307,10 +307,10 @@ def facts(tree: Tree) -> list[Any]:
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
-    tokens=st.integers(60, 4000),
-    nodes=st.integers(1, 12),
-    depth=st.integers(0, 3),
-    turns=st.integers(1, 5),
+    tokens=st.integers(60, 8000),
+    nodes=st.sampled_from([1, 3, 6, 9, 12]),
+    depth=st.sampled_from([0, 1, 1, 2, 3]),  # most trees have clones, whose grants are compared
+    turns=st.sampled_from([1, 2, 3, 4, 5, 5]),
     max_calls=st.none() | st.integers(1, 2),
 )
 def test_the_same_policy_gives_the_same_tree_in_native_and_in_tools(

@@ -237,7 +237,7 @@ def test_a_child_can_pass_on_its_own_texts_and_no_others():
         (delegate("a", tokens=[300, 400, 500]), "delegate: ignored 2 of 3 tokens: there are 1 goals"),
         (call("fly"), "fly: there is no tool 'fly'; there are delegate, price, search"),
         (call("price", thing="x"), "the signature is price(item: str) -> int"),
-        (call("price", item="gold"), "price: error: 'gold'"),
+        (call("price", item="gold"), "price: error: KeyError: 'gold'"),
         ("", "note: your turn was empty"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 REAL = '''
-import os, sys, anyio
+import os, socket, sys, anyio, uvicorn
 from mcp.server.mcpserver import MCPServer
 
 server = MCPServer("real")
@@ -38,8 +38,9 @@ def die() -> str:
     """Ends the server."""
     os._exit(3)
 
-if sys.argv[1:]:
-    server.run("streamable-http", port=int(sys.argv[1]))
+if sys.argv[1:]:  # a socket that the test listens at, so that the port is its own
+    config = uvicorn.Config(server.streamable_http_app(), log_level="error")
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=int(sys.argv[1]))])
 else:
     server.run()
 '''

@@ -21,16 +21,11 @@ import ramet
 from ramet.agent.functions import Failed, call_async
 from ramet.errors import ConfigError, EngineError
 from ramet.inputs.mcp import MAX_TOOLS, McpServer, mcp
-from ramet.inputs.open import servers_of, without_secrets
+from ramet.inputs.open import as_stored, servers_of
 from ramet.inputs.settings import RunConfig
 from ramet.inputs.tools import MAX_ABOUT, MAX_NAME, MAX_SCHEMA
 from ramet.interfaces import World
 from tests.inputs import servers
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +36,12 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def address(command: str) -> Iterator[str]:
     """A server on loopback."""
-    port = free_port()
     environment = {**os.environ, **servers.environment()}
-    with subprocess.Popen([*command.split(), str(port)], env=environment, stderr=subprocess.DEVNULL) as process:
-        url = f"http://127.0.0.1:{port}/mcp"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url, number = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", listener.fileno()
+        words = [*command.split(), str(number)]
+        process = subprocess.Popen(words, env=environment, pass_fds=[number], stderr=subprocess.DEVNULL)
+    with process:
         anyio.run(answering, url, process)
         yield url
         process.kill()
@@ -196,6 +193,6 @@ def test_a_command_gets_the_variables_that_are_named_and_a_url_the_key() -> None
     one, other = servers_of(config, {"TOKEN": "t", "OPENAI_API_KEY": "k", "RAMET_MCP_API_KEY": "m"})
     assert (dict(one.env), dict(one.headers)) == ({"TOKEN": "t"}, {})
     assert (dict(other.env), dict(other.headers)) == ({}, {"Authorization": "Bearer m"})
-    assert without_secrets(config).mcp == ("server", "http://host/mcp")
+    assert as_stored(config).mcp == ("server", "http://host/mcp")
     with pytest.raises(ConfigError, match="the environment variable TOKEN is not set"):
         servers_of(config, {})

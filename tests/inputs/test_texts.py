@@ -63,9 +63,10 @@ def test_an_endless_input_is_read_up_to_the_limit() -> None:
     ("sources", "why"),
     [
         (["missing.md"], "cannot read missing.md: No such file or directory"),
-        (["."], ". is a folder: give its files, like ./*.md"),
+        (["."], ". is a folder: give its files, like './*.md'"),
         (["a\0b"], "cannot read 'a\\x00b'"),
         (["-"], "there is no standard input here"),
+        (["missing/*.md"], "no file matches missing/*.md"),
         (["-", "-"], "standard input can be read once"),
     ],
 )
@@ -73,6 +74,14 @@ def test_a_source_that_cannot_be_read_is_one_line(sources: list[str], why: str) 
     with pytest.raises(ConfigError) as error:
         read_texts(sources, limit=LIMIT)
     assert why in str(error.value)
+
+
+def test_a_pattern_is_every_file_that_matches_and_a_file_of_that_name_is_itself(tmp_path: Path) -> None:
+    for name in ("b.md", "a.md", "c.txt", "[d].md"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "folder.md").mkdir()
+    assert read_texts([f"{tmp_path}/?.md"], limit=LIMIT) == {"a.md": "a.md", "b.md": "b.md"}
+    assert read_texts([f"{tmp_path}/[d].md"], limit=LIMIT) == {"[d].md": "[d].md"}
 
 
 def test_an_empty_input_is_refused() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
+import random
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -18,12 +20,18 @@ from rich.text import Text
 
 import ramet
 from ramet.agent.options import TreeOptions
+from ramet.cli.main import main
+from ramet.cli.view import view
+from ramet.serve.server import print_line
 from ramet.terminal.console import make_console, out
+from ramet.terminal.forks import drawn
 from ramet.terminal.listing import print_runs
 from ramet.terminal.live import table as live_table
 from ramet.terminal.trees import print_query, show_node, show_trees
 from ramet.types import NOT_PRINTED, Piece, Refusal, State, Stop, Turn, Verdict, printable
+from tests.cli.test_main import Server
 
+ALPHABET = "\x1b]0;\x07[2J\x9b31m\u202e\r\b\x7fab <>[/red]\n\t\u2066"
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r\b"
 
 
@@ -73,16 +81,95 @@ def run(tmp_path: Path) -> Path:
         ["train", "\x1b[2J"],
     ],
 )
-def test_no_command_prints_control_characters(run: Path, words: list[str]):
-    command = [sys.executable, "-m", "ramet", *(word.format(run=run) for word in words)]
-    done = subprocess.run(command, capture_output=True, check=False)
-    for text in (done.stdout.decode(), done.stderr.decode()):
-        assert not NOT_PRINTED.search(text)
+def test_no_command_prints_control_characters(
+    run: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["ramet", *(word.format(run=run) for word in words)])
+    with pytest.raises(SystemExit):
+        main()
+    done = capfd.readouterr()
+    assert done.out + done.err
+    assert not NOT_PRINTED.search(done.out + done.err)
     if "--json" in words:
-        assert "owned" in json.dumps(json.loads(done.stdout))
+        assert "owned" in json.dumps(json.loads(done.out))
 
 
-STRANGE = st.text(st.sampled_from(HOSTILE + "ab <>[/red]\n\t\u2066\ud800"), max_size=30)
+class HostileServer(Server):
+    """A server whose model asks for clones with hostile goals and answers hostile texts, each time others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dice = random.Random(7)
+
+    @property
+    def reply(self) -> str:
+        texts = ["".join(self.dice.choices(ALPHABET, k=20)) for _ in range(3)]
+        call = {"name": "delegate", "arguments": {"goals": texts[:2]}}
+        asks = len(self.bodies) % 3 == 1
+        return (
+            f"{HOSTILE}{texts[2]}<tool_call>{json.dumps(call)}</tool_call>" if asks else f"Answer: {HOSTILE}{texts[0]}"
+        )
+
+    @reply.setter
+    def reply(self, text: str) -> None:
+        del text
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[HostileServer]:
+    with HostileServer() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (200, ["run", f"What? {HOSTILE}", "--tokens", "4000"]),
+        (200, ["run", f"What? {HOSTILE}", "--json"]),
+        (200, ["run", "--questions", "questions.txt"]),
+        (200, ["run", "--questions", "questions.txt", "--json"]),
+        (400, ["run", "What?"]),
+        (400, ["eval", "arithmetic:eval", "-n", "1", "--methods", "single", "--budgets", "4000"]),
+    ],
+)
+def test_nothing_that_a_server_sends_reaches_the_terminal_as_control_characters(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    server: HostileServer,
+    status: int,
+    words: list[str],
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "questions.txt").write_text(f"What? {HOSTILE}\x7f\nWhy?\n", encoding="utf-8")
+    server.status = status
+    where = ["--base-url", server.url, "--model", "tiny", "--dialect", "tools"]
+    monkeypatch.setattr(sys, "argv", ["ramet", *words, *where])
+    with pytest.raises(SystemExit):
+        main()
+    printed = capfd.readouterr()
+    assert "owned" in printed.out + printed.err
+    assert not NOT_PRINTED.search(printed.out + printed.err)
+
+
+def test_a_fork_a_server_and_an_export_print_no_control_characters(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    run = hostile_run(tmp_path, [HOSTILE, f"{HOSTILE} 1", f"{HOSTILE} 2", f"{HOSTILE} 3", f"{HOSTILE} 4", HOSTILE])
+    tree = next(iter(ramet.read_trees(run)))
+    for line in drawn(tree, tree, ((), 0)):
+        out.print(line)
+    print_line(HOSTILE)
+    view([run], tree=["t"], export=tmp_path / f"{HOSTILE.replace('/', '')}.html")
+    printed = capfd.readouterr()
+    assert printed.out.count("owned") == 3  # two nodes, one file
+    assert "owned" in printed.err
+    assert not NOT_PRINTED.search(printed.out + printed.err)
+
+
+STRANGE = st.text(st.sampled_from(ALPHABET + "\ud800"), max_size=30)
 
 
 def hostile_run(folder: Path, texts: list[str]) -> Path:

@@ -44,6 +44,8 @@ def test_the_summary_gives_reasons_for_refused_grants_and_failed_nodes() -> None
 
 def test_the_summary_of_a_tree_without_an_answer_says_so() -> None:
     assert "\nno answer\n" in printed(summary(tree(node(0, None, "Why?", 1, answer=None)), width=80))
+    silent = node(0, None, "Why?", 0, answer=None, stop=ramet.Stop.DEADLINE)
+    assert "\nno answer: no token had arrived when the time was up" in printed(summary(tree(silent), width=80))
 
 
 def test_the_summary_of_a_cancelled_tree_has_the_text_that_had_arrived() -> None:

@@ -29,6 +29,7 @@ async def fork(
     node: int,
     turn: int,
     engine: Engine,
+    clone_engine: Engine | None = None,
     without_delegation: bool = False,
     without_clone: int | None = None,
     say: str | None = None,
@@ -45,10 +46,12 @@ async def fork(
     allow_impossible: bool = True,
     impossible: Callable[[str], str | None] | None = None,
 ) -> Tree:
-    """Another continuation of a finished tree, from this turn of this node on. Both are counted from 0.
+    """Continue a finished tree in another way, from one turn of one node on. Both are counted from 0.
 
-    `world` is a new world of the task, and the settings are those the tree was run with. A tree that cannot be forked
-    there is a `ForkError`.
+    At most one change can be made: the node no longer delegates (`without_delegation`), this clone of the turn, a node
+    index, is refused (`without_clone`), the node writes `say` in this turn, or it reads the message `tell` before it.
+    Without a change the turn is sampled again. Pass a new `world` of the task, and the settings that the tree was run
+    with. A tree that cannot be forked at this turn raises `ForkError`.
 
     Example:
         other = await ramet.fork(tree, node=0, turn=0, engine=engine, without_delegation=True)
@@ -58,6 +61,7 @@ async def fork(
     )
     options = TreeOptions(
         engine=engine,
+        clone_engine=clone_engine,
         world=world,
         temperature=temperature,
         seed=seed,
@@ -83,15 +87,14 @@ class ForkRun:
 
     def __init__(self, tree: Tree, point: ForkPoint, options: TreeOptions) -> None:
         self.recording = Recording(tree, point)
-        self.engine = ForkEngine(options.engine, self.recording)
+        self.engine = ForkEngine(options.engine, self.recording, clones=options.clone_engine)
         try:
             self.tree_run = TreeRun(tree.task, self._options(tree, options))
         except ConfigError as error:  # a root that cannot delegate reads all texts, which may not fit
             raise ForkError(f"tree {tree.id} cannot be forked there: {error}") from None
         self.engine.join(self.tree_run)
-        self.recording.refuse_unrepeatable(
-            self.tree_run.world, exact=options.engine.renderer.exact, show_budget=options.show_budget
-        )
+        exact = all(engine.renderer.exact for engine in (options.engine, options.clone_engine or options.engine))
+        self.recording.refuse_unrepeatable(self.tree_run.world, exact=exact, show_budget=options.show_budget)
 
     @property
     def tree(self) -> Tree:
@@ -124,6 +127,7 @@ class ForkRun:
         return replace(
             options,
             engine=self.engine,
+            clone_engine=None if options.clone_engine is None else ForkClones(self.engine, options.clone_engine),
             budget=tree.budget,
             dialect=tree.dialect if isinstance(options.dialect, str) else options.dialect,
             restriction=restriction,
@@ -155,15 +159,15 @@ class ForkEngine:
     the effects of the one before are over.
     """
 
-    def __init__(self, engine: Engine, recording: Recording) -> None:
+    def __init__(self, engine: Engine, recording: Recording, *, clones: Engine | None = None) -> None:
         self.engine = engine
+        self.clones = clones  # the engine of all nodes but the root, if it is another one
         self.recording = recording
         self.repeated: set[Place] = set()
         self.sampled: set[Path] = set()  # nodes with a call that was not repeated, also if it brought no turn
         self.repeated_tokens = 0
         self.problem: str | None = None  # why the recorded turns cannot be repeated
         self.give_up: Callable[[], None] = _ignore  # ends the tree when there is a problem
-        self._caching = engine if isinstance(engine, Caching) else None
         self._nodes: Sequence[Node] = ()
         self._changed: set[Path] = set()  # nodes that read something else than was recorded
         self._forked = recording.forked
@@ -210,20 +214,21 @@ class ForkEngine:
             if other is not None:
                 await self._fail(other)
             if say is not None:
-                return await self._said(say, max_tokens, stop)
+                return await self._said(say, self._engine_of(node).renderer, max_tokens, stop)
         self.sampled.add(node.path)
-        return await self.engine.sample(
+        return await self._engine_of(node).sample(
             prompt, max_tokens=max_tokens, stop=stop, temperature=temperature, seed=seed, meter=meter
         )
 
     def ended(self, node_id: str) -> None:
-        path = self._node(node_id).path
+        node = self._node(node_id)
+        path, engine = node.path, self._engine_of(node)
         self._queue.acted(path)
         missing = next((place for place in self._queue.left if place[0][: len(path)] == path), None)
         if missing is not None:
             self._refuse(_missing(missing))
-        if self._caching is not None:
-            self._caching.ended(node_id)
+        if isinstance(engine, Caching):
+            engine.ended(node_id)
 
     async def _check_order(self, place: Place, kept: Kept | None) -> None:
         """Refuse a tree that takes another course before the fork: some turn of the recorded order never comes."""
@@ -262,9 +267,8 @@ class ForkEngine:
             meter.tokens = completion.num_tokens
         return completion
 
-    async def _said(self, text: str, max_tokens: int, stop: Sequence[str]) -> Completion:
+    async def _said(self, text: str, renderer: Renderer, max_tokens: int, stop: Sequence[str]) -> Completion:
         """A turn that a person wrote. It fills the window like any other, and costs nothing."""
-        renderer = self.engine.renderer
         if not isinstance(renderer, TokenRenderer):
             raise AssertionError("a fork has token ids")
         ends = [text.index(mark) + len(mark) for mark in stop if mark in text]
@@ -279,6 +283,37 @@ class ForkEngine:
 
     def _node(self, node_id: str) -> Node:
         return self._nodes[int(node_id.rpartition("/")[2])]
+
+    def _engine_of(self, node: Node) -> Engine:
+        return self.engine if node.parent is None else self.clones or self.engine
+
+
+class ForkClones:
+    """A `ForkEngine` for clones that have an engine of their own: prompts are in the tokens of that one."""
+
+    def __init__(self, forking: ForkEngine, clones: Engine) -> None:
+        self.forking, self.clones = forking, clones
+
+    @property
+    def renderer(self) -> Renderer:
+        return self.clones.renderer
+
+    async def sample(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        temperature: float = 1.0,
+        seed: int | None = None,
+        meter: Meter | None = None,
+    ) -> Completion:
+        return await self.forking.sample(
+            prompt, max_tokens=max_tokens, stop=stop, temperature=temperature, seed=seed, meter=meter
+        )
+
+    def ended(self, node_id: str) -> None:
+        self.forking.ended(node_id)
 
 
 def _ignore() -> None:

@@ -27,9 +27,12 @@ class Failed:
 
     @property
     def text(self) -> str:
-        """The message; with the name of the exception if it is not one that reports a mistake of the caller."""
+        """The message; with the name of the exception if it is not one that reports a mistake of the caller.
+
+        The message of a `KeyError` is the bare key, which would be unclear without the name.
+        """
         name, message = describe_error(self.error)
-        if isinstance(self.error, ModelFault | ValueError | LookupError):
+        if isinstance(self.error, ModelFault | ValueError | LookupError) and not isinstance(self.error, KeyError):
             return f"error: {message}"
         return f"error: {' '.join(f'{name}: {message}'.split())}"
 

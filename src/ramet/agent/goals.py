@@ -25,7 +25,7 @@ LONGEST_REASON = 200  # bytes; a taskset's reason may quote the goal
 
 @runtime_checkable
 class SizesGoals(Protocol):
-    """A taskset that knows how much work a goal is. Without it, the length of a goal and of its texts counts."""
+    """A taskset that can tell how much work a goal is. Without it, the length of a goal and its texts is used."""
 
     def goal_size(self, task: Task, goal: str) -> float | None:
         """The size, 0 or more, in the unit of the taskset; None if it cannot be told from the goal."""

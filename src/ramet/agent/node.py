@@ -93,8 +93,9 @@ class NodeRun:
         told = tree_run.options.told
         if told is not None and told.at(self.node.path, 0):
             user = told.text
-        system = tree_run.system_prompt(child=self.node.parent is not None, depth=self.ledger.depth)
-        tools = tree_run.tools(depth=self.ledger.depth)
+        child, depth = self.node.parent is not None, self.ledger.depth
+        system = tree_run.system_prompt(child=child, depth=depth)
+        tools = tree_run.tools(child=child, depth=depth)
         self.transcript.open(system, user, tools=tools)
 
     async def run(self) -> None:

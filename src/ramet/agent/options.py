@@ -65,11 +65,11 @@ class TreeOptions:
     world: World | None = None  # None: the taskset's, or the task's texts without functions
     temperature: float = TEMPERATURE
     seed: int | None = None  # None: the engine draws its own
-    show_budget: bool = False  # whether messages say what the node may still spend
+    show_budget: bool = False  # whether messages state what the node may still spend
     judge: NodeJudge | None = None  # grades nodes that the taskset cannot grade
     same_goal: Callable[[str, str], bool] | None = None  # whether the first goal is the second; None: by its words
     goal_size: Callable[[str], float | None] | None = None  # of a goal; None: by its length and that of its texts
-    impossible: Callable[[str], str | None] | None = None  # why a goal cannot be met; None: that is not known
+    impossible: Callable[[str], str | None] | None = None  # why a goal cannot be met, or None if it can
     allow_same_goal: bool = False  # whether a clone may get the goal of its parent or of another ancestor
     allow_impossible: bool = True  # whether a clone may get a goal that cannot be met
     instructions: str = ""  # added to the system prompt of every node

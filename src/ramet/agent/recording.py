@@ -13,7 +13,7 @@ then, token for token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -28,9 +28,9 @@ CUT_SHORT = (Stop.DEADLINE, Stop.CANCELLED, Stop.ERROR)
 
 @runtime_checkable
 class Replayable(Protocol):
-    """A world whose functions, called again in the same order, return the same and leave it in the same state.
+    """A world whose trees can be forked: the same calls, made again in the same order, give the same results and state.
 
-    A world without functions needs no declaration. `order_matters` is False where nodes cannot affect each other.
+    `order_matters` is False if the same holds in any order. A world without functions does not need this attribute.
     """
 
     @property
@@ -256,12 +256,12 @@ class Recording:
         return None
 
     def _unknown_world(self, world: World) -> str | None:
-        if not world.functions:
+        if not world.functions or not self.kept:  # without kept turns there are no calls to repeat
             return None
         if not isinstance(world, Replayable):
             return (
-                f"its world, {type(world).__name__}, does not declare that its calls can be repeated "
-                "(order_matters = True or False)"
+                f"nothing declares that calls of {_listed_names(world.functions)} can be repeated "
+                "(order_matters = True or False in their world or file; readOnlyHint of MCP tools)"
             )
         if self.tree.dialect == "python" and world.order_matters:
             return self._overlap()
@@ -334,3 +334,9 @@ def _related(one: Path, other: Path) -> bool:
     """Whether one of two nodes is an ancestor of the other, or both are the same."""
     shorter = min(len(one), len(other))
     return one[:shorter] == other[:shorter]
+
+
+def _listed_names(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    first, *more = names
+    return f"{first} and {len(more)} other functions" if len(more) > 1 else " and ".join((first, *more))

@@ -15,7 +15,7 @@ from ramet.types import Task, Tree
 
 
 def run_sync(task: Task | str, *, engine: Engine, **settings: Any) -> Tree:
-    """`run` for scripts and the prompt of Python: waits for the tree. Takes the same settings.
+    """`run` without `await`, for scripts and the interactive interpreter. It takes the same settings.
 
     Example:
         tree = ramet.run_sync("What is 2 + 2?", engine=engine, budget=ramet.Budget(tokens=4000))

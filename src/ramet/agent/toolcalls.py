@@ -16,7 +16,9 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 class CallsTools(Protocol):
     """A dialect for servers with native tool calling: tools and results are not text of a message."""
 
-    def tools(self, *, functions: Mapping[str, HostFunction], may_delegate: bool) -> Sequence[Mapping[str, Any]]:
+    def tools(
+        self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool
+    ) -> Sequence[Mapping[str, Any]]:
         """What the model may call, in the format of OpenAI-compatible servers."""
         ...
 

@@ -62,7 +62,7 @@ class TreeRun:
         self._closing_sizes: dict[int, int] = {}  # by renderer
         self._started: float | None = None
         self._system_prompts: dict[tuple[bool, bool], str] = {}
-        self._tools: dict[bool, Sequence[Mapping[str, Any]]] = {}
+        self._tools: dict[tuple[bool, bool], Sequence[Mapping[str, Any]]] = {}
         self.root = self._make_root()
 
     async def run(self) -> Tree:
@@ -154,15 +154,15 @@ class TreeRun:
             self._system_prompts[key] = "\n\n".join([own, *filter(None, more)]) if any(more) else own
         return self._system_prompts[key]
 
-    def tools(self, *, depth: int) -> Sequence[Mapping[str, Any]]:
+    def tools(self, *, child: bool, depth: int) -> Sequence[Mapping[str, Any]]:
         """What a node may call, for a dialect that uses the server's tool calling; none for others."""
         dialect = self.dialect
         if not isinstance(dialect, CallsTools):
             return ()
-        may_delegate = depth > 0
-        if may_delegate not in self._tools:
-            self._tools[may_delegate] = dialect.tools(functions=self.world.functions, may_delegate=may_delegate)
-        return self._tools[may_delegate]
+        key = (child, depth > 0)
+        if key not in self._tools:
+            self._tools[key] = dialect.tools(functions=self.world.functions, may_delegate=depth > 0, child=child)
+        return self._tools[key]
 
     def remaining(self, node_run: NodeRun) -> str:
         """What a node may still spend, as its dialect writes it."""
@@ -235,8 +235,10 @@ async def run(
 ) -> Tree:
     """Run a tree of clones on a task, within a hard budget.
 
+    The settings are explained at `TreeOptions`.
+
     Example:
-        tree = await ramet.run("What is 2 + 2?", engine=engine, budget=ramet.Budget(tokens=4000, nodes=16, depth=3))
+        tree = await ramet.run("What is 2 + 2?", engine=engine, budget=ramet.Budget(tokens=4000))
         print(tree.answer)
     """
     options = TreeOptions(

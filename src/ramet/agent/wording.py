@@ -124,12 +124,12 @@ def signature(function: HostFunction) -> str:
     return str(written.replace(parameters=parameters, return_annotation=plain(written.return_annotation)))
 
 
-def describe(functions: Mapping[str, HostFunction]) -> str:
-    """Signatures and docstrings of functions, for the system prompt."""
+def describe(functions: Mapping[str, HostFunction], *, awaited: bool) -> str:
+    """Signatures and docstrings of functions, for the system prompt. With `awaited`, async ones are marked."""
     lines: list[str] = []
     for name, function in functions.items():
-        awaited = "async " if inspect.iscoroutinefunction(function) else ""
-        lines.append(f"{awaited}{name}{signature(function)}")
+        mark = "async " if awaited and inspect.iscoroutinefunction(function) else ""
+        lines.append(f"{mark}{name}{signature(function)}")
         lines += [f"    {line.strip()}" for line in (inspect.getdoc(function) or "").splitlines()]
     return "\n".join(lines)
 

@@ -124,15 +124,16 @@ def engine(
 
 @app.command("serve")
 def serve(
-    requests: Annotated[int, typer.Option(min=100, help="Requests in all.")] = 10_000,
+    requests: Annotated[int, typer.Option(min=0, help="Requests in all; 0: none.")] = 10_000,
     at_once: Annotated[int, typer.Option(min=1, help="Trees at once.")] = 200,
+    disconnects: Annotated[int, typer.Option(min=0, help="Disconnects in each of six situations; 0: none.")] = 40,
     rounds: Annotated[int, typer.Option(min=0, help="Rounds of the comparison of overheads; 0: none.")] = 5,
     python: Annotated[
         Path | None, typer.Option(help="Python of an environment that has litellm[proxy], to compare with its proxy.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """`ramet serve` under load with a scripted model, and its overhead next to LiteLLM's proxy.
+    """`ramet serve` under load with a scripted model; how soon trees end after their clients; overhead next to LiteLLM.
 
     Exit code 1 if a request was lost or doubled, or a budget was not exact.
     """
@@ -141,7 +142,9 @@ def serve(
     check_packages()
     from ramet.bench.serve import bench
 
-    if not bench(requests=requests, at_once=at_once, rounds=rounds, python=python, as_json=json):
+    if not bench(
+        requests=requests, at_once=at_once, disconnects=disconnects, rounds=rounds, python=python, as_json=json
+    ):
         raise typer.Exit(1)
 
 

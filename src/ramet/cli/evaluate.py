@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ramet.cli.options import ApiKey, DataPath, Json, Runs
+from ramet.cli.options import ApiKey, ConfigFile, DataPath, Json, Runs, ShowBudget, Temperature
 from ramet.errors import ConfigError
 
 
@@ -36,14 +36,14 @@ def evaluate(
         typer.Option(help="Generated tokens per item, like 1000,2000 (default: what each task declares)."),
     ] = None,
     number: Annotated[int | None, typer.Option("-n", min=1, help="Tasks of each split (default: 100).")] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
+    config: ConfigFile = None,
     base_url: Annotated[str | None, typer.Option(help="Address of the server.")] = None,
     api_key: ApiKey = None,
     dialect: Annotated[str | None, typer.Option(help="Format of the model's actions (default: tools).")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature; 0 is greedy (default: 0.7).")] = None,
+    temperature: Temperature = None,
     seed: Annotated[int | None, typer.Option(help="Random seed (default: 0).")] = None,
     window: Annotated[int | None, typer.Option(help="Context window of every node, in tokens.")] = None,
-    show_budget: Annotated[bool | None, typer.Option(help="Show the model its remaining budget.")] = None,
+    show_budget: ShowBudget = None,
     trained: Annotated[
         str | None, typer.Option(help="LEAST:MOST sizes it was trained on (default: as its run directory says).")
     ] = None,

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from ramet.cli.options import ApiKey, DataPath, Json, RunPath, Runs, Temperature
+from ramet.cli.options import (
+    ApiKey,
+    CloneModel,
+    DataPath,
+    EngineKind,
+    Json,
+    RunPath,
+    Runs,
+    Seed,
+    Temperature,
+    Tokenizer,
+    clone_settings,
+)
 
 
 def fork(
@@ -31,20 +43,20 @@ def fork(
     tell: Annotated[
         str | None, typer.Option(help="The message that the node reads before the turn, instead of the recorded one.")
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="http: an OpenAI-compatible server. local: in this process.")
-    ] = None,
+    engine: EngineKind = None,
     base_url: Annotated[str | None, typer.Option(help="Address of the server (default: the run's own model).")] = None,
     model: Annotated[
         str | None, typer.Option(help="Model name on the server, smollm2, or a folder (default: the run's own model).")
     ] = None,
-    api_key: ApiKey = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2, for exact token ids over HTTP."),
+    clone_model: CloneModel = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COMMAND|URL", help="An MCP server of the run: commands are not stored in full."),
     ] = None,
+    api_key: ApiKey = None,
+    tokenizer: Tokenizer = None,
     temperature: Temperature = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed; some servers ignore it.")] = None,
+    seed: Seed = None,
     data: DataPath = None,
     runs: Runs = Path("runs"),
     json: Json = False,
@@ -64,6 +76,8 @@ def fork(
         "engine.base_url": base_url,
         "engine.model": model,
         "engine.tokenizer": tokenizer,
+        **clone_settings(clone_model),
+        "mcp": mcp or None,
         "temperature": temperature,
         "seed": seed,
         "taskset.data": data,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated, Any, cast
 
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point. An expected error is one line on standard error and exit code 2."""
+    logging.getLogger("ramet").addHandler(LoggedLines())
     try:
         command = hide_types_of_flags(typer.main.get_command(app))
         code = command(args=sys.argv[1:] or ["--help"], standalone_mode=False)
@@ -53,6 +55,13 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+class LoggedLines(logging.Handler):
+    """Prints what the package logs, such as notes about a server, on standard error: a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(_line(record.getMessage()))
+
+
 def _hint(error: Any) -> str:
     """What to write instead of an unknown command or a renamed option."""
     context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
@@ -64,8 +73,12 @@ def _hint(error: Any) -> str:
 
 
 def _fail(message: str, *, code: int = 2) -> int:
-    sys.stderr.write(f"ramet: {printable(' '.join(message.split()))}\n")
+    sys.stderr.write(_line(message))
     return code
+
+
+def _line(message: str) -> str:
+    return f"ramet: {printable(' '.join(message.split()))}\n"
 
 
 def _version(wanted: bool) -> None:

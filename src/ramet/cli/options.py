@@ -27,6 +27,33 @@ Provider = Annotated[
     str | None,
     typer.Option(help="Preset of a server: openai, anthropic, openrouter, vllm, sglang, llamacpp, ollama or litellm."),
 ]
+EngineKind = Annotated[
+    str | None, typer.Option("--engine", help="http: an OpenAI-compatible server. local: in this process.")
+]
+BaseUrl = Annotated[str | None, typer.Option(help="Address of the model's server (default: http://127.0.0.1:8000/v1).")]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        help="Model name on the server. A run directory of train (its newest checkpoint; RUN/best is its best), a "
+        "folder with config.json, or smollm2 is loaded into this process."
+    ),
+]
+Tokenizer = Annotated[
+    str | None,
+    typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2, for exact token ids over HTTP."),
+]
+DialectName = Annotated[
+    str | None,
+    typer.Option(
+        help="Format of the model's actions: native, tools, python or terse; auto: native where the server can, else "
+        "tools (default: auto in run, tools in serve)."
+    ),
+]
+Tokens = Annotated[int | None, typer.Option(help="Generated tokens of the whole tree (default: 4000).")]
+Nodes = Annotated[int | None, typer.Option(help="Nodes in the tree, including the root (default: 16).")]
+Depth = Annotated[int | None, typer.Option(help="Levels below the root (default: 3).")]
+Seconds = Annotated[float | None, typer.Option(help="Wall-clock time of the whole tree (default: no limit).")]
+Seed = Annotated[int | None, typer.Option(help="Random seed; some servers ignore it.")]
 CloneModel = Annotated[
     str | None,
     typer.Option(metavar="NAME[@URL]", help="Another model for all nodes but the root, on this or another server."),

@@ -10,15 +10,25 @@ import typer
 
 from ramet.cli.options import (
     ApiKey,
+    BaseUrl,
     CloneModel,
     ConfigFile,
     DataPath,
+    Depth,
+    DialectName,
+    EngineKind,
     Json,
+    ModelName,
+    Nodes,
     Provider,
     RunPath,
     Runs,
+    Seconds,
+    Seed,
     ShowBudget,
     Temperature,
+    Tokenizer,
+    Tokens,
     clone_settings,
 )
 from ramet.cli.view import View, viewing
@@ -63,38 +73,20 @@ def run(
         ),
     ] = None,
     config: ConfigFile = None,
-    engine: Annotated[
-        str | None, typer.Option(help="http: an OpenAI-compatible server. local: in this process.")
-    ] = None,
-    base_url: Annotated[
-        str | None, typer.Option(help="Address of the server (default: http://127.0.0.1:8000/v1).")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model name on the server. A run directory of train (its newest checkpoint; RUN/best is its best), a "
-            "folder with config.json, or smollm2 is loaded into this process."
-        ),
-    ] = None,
+    engine: EngineKind = None,
+    base_url: BaseUrl = None,
+    model: ModelName = None,
     provider: Provider = None,
     clone_model: CloneModel = None,
     api_key: ApiKey = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2, for exact token ids over HTTP."),
-    ] = None,
-    tokens: Annotated[int | None, typer.Option(help="Generated tokens of the whole tree (default: 4000).")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes in the tree, including the root (default: 16).")] = None,
-    depth: Annotated[int | None, typer.Option(help="Levels below the root (default: 3).")] = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Wall-clock time of the whole tree (default: no limit).")
-    ] = None,
-    dialect: Annotated[
-        str | None,
-        typer.Option(help="Format of the model's actions: native, tools, python or terse (default: auto, see docs)."),
-    ] = None,
+    tokenizer: Tokenizer = None,
+    tokens: Tokens = None,
+    nodes: Nodes = None,
+    depth: Depth = None,
+    seconds: Seconds = None,
+    dialect: DialectName = None,
     temperature: Temperature = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed; some servers ignore it.")] = None,
+    seed: Seed = None,
     show_budget: ShowBudget = None,
     data: DataPath = None,
     runs: Runs = Path("runs"),

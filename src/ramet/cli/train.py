@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,7 +60,17 @@ def train(
         plan = loop.check_plan(config)
         return print_settings(config, as_json=json, note=preview(plan.taskset, plan.split, config))
     with viewing(view, runs):
-        return _watch(partial(loop.train, config, runs=runs), as_json=json)
+        lower = _lower_overlap(recipe, settings or [])
+        return _watch(partial(loop.train, config, runs=runs, lower_overlap=lower), as_json=json)
+
+
+def _lower_overlap(recipe: str | None, words: Sequence[str]) -> Callable[[str], None] | None:
+    """An `overlap` that only the recipe asks for is left out where it does not work; one that was given is refused."""
+    from ramet.config import settings_of
+    from ramet.terminal.console import warn
+
+    given = settings_of([word for word in (recipe, *words) if word is not None and "=" in word])
+    return None if given.keys() & {"overlap", "overlap_by", "max_age"} else warn
 
 
 def warmstart(

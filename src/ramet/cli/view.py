@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ramet.cli.options import ApiKey
+from ramet.types import printable
 
 View = Annotated[bool, typer.Option("--view", help="Follow it in the browser; the page stays until Ctrl-C.")]
 
@@ -72,7 +73,10 @@ def view(
 
 @contextmanager
 def viewing(wanted: bool, runs: Path, *, stay: bool = True) -> Generator[None]:
-    """Serve the page over the folder of runs while a command works and, if it is to stay, until Ctrl-C."""
+    """Serve the page over a folder of runs, or one run, while a command works and, if it is to stay, until Ctrl-C.
+
+    Over a folder the page opens the run that begins next; a run that is resumed is opened itself.
+    """
     if not wanted:
         yield
         return
@@ -80,7 +84,8 @@ def viewing(wanted: bool, runs: Path, *, stay: bool = True) -> Generator[None]:
 
     runs.mkdir(parents=True, exist_ok=True)
     with start([runs]) as viewer:
-        _announce(viewer.url + "#/newest", open_browser=True)
+        own = [name for name, path in viewer.api.catalog.runs().items() if path == runs.resolve()]
+        _announce(viewer.link(own[0]) if own else viewer.url + "#/newest", open_browser=True)
         yield
         if stay:
             typer.echo("The page stays open; Ctrl-C ends it.", err=True)
@@ -91,7 +96,7 @@ def _announce(address: str, *, open_browser: bool) -> None:
     """Print the address to standard error: standard output may be JSON."""
     import webbrowser
 
-    typer.echo(address, err=True)
+    typer.echo(printable(address), err=True)
     if open_browser and _has_screen():
         webbrowser.open(address)
 
@@ -120,4 +125,6 @@ def _export(runs: list[Path], trees: list[str], file: Path) -> None:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
         raise StoreError(f"cannot write {file}: {error.strerror}") from None
-    typer.echo(f"{file}: {len(trees)} {'tree' if len(trees) == 1 else 'trees'}, {len(page) / 1e6:.1f} MB")
+    typer.echo(
+        f"{printable(str(file))}: {len(trees)} {'tree' if len(trees) == 1 else 'trees'}, {len(page) / 1e6:.1f} MB"
+    )

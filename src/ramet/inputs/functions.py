@@ -17,7 +17,7 @@ import anyio
 
 from ramet.errors import ConfigError
 from ramet.inputs.threads import Threads
-from ramet.inputs.world import InputWorld, ObservedWorld
+from ramet.inputs.world import InputWorld, ObservedWorld, repeatable
 from ramet.interfaces import HostFunction, NodeObserver, World
 from ramet.plugins import import_file, load, make, split_reference
 
@@ -36,7 +36,7 @@ def load_functions(reference: str, *, call_s: float) -> World:
     functions = {
         name: time_limited(function, call_s=call_s, threads=threads) for name, function in world.functions.items()
     }
-    limited = InputWorld(dict(world.context), functions)
+    limited = repeatable(dict(world.context), functions, [world])
     return ObservedWorld(limited, [world]) if isinstance(world, NodeObserver) else limited
 
 
@@ -63,7 +63,7 @@ def _found(file: str) -> World:
     if WORLD in classes:
         return _checked(make(f"{file}:{WORLD}", "world"), file)
     if functions:
-        return InputWorld({}, functions)
+        return repeatable({}, functions, [module])
     if len(classes) == 1:
         return _checked(make(f"{file}:{classes[0]}", "world"), file)
     raise ConfigError(f"{file} has no public function and no class {WORLD}: there is nothing a model could call")

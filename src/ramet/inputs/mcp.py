@@ -27,7 +27,7 @@ from ramet.agent.wording import cut
 from ramet.errors import ConfigError
 from ramet.inputs.functions import within
 from ramet.inputs.tools import Listed, as_function, result_text
-from ramet.inputs.world import InputWorld
+from ramet.inputs.world import InputWorld, RepeatableWorld, repeatable
 from ramet.interfaces import HostFunction, World
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class McpServer:
 
     @property
     def name(self) -> str:
-        """The server without what may be secret: the host and the path, or the program and what it runs.
+        """The server without parts that may be secret: the host and the path, or the program and what it runs.
 
         Example:
             McpServer(address="env TOKEN=x python -u server.py --key y").name  # "python server.py"
@@ -89,7 +89,7 @@ class McpServer:
 async def mcp(
     *servers: McpServer | str, context: Mapping[str, str] | None = None, call_s: float = 30.0
 ) -> AsyncGenerator[World]:
-    """A world with every tool of these servers, and the texts of `context`. The servers end with the block.
+    """A world with every tool of these servers, and the texts of `context`. The servers are stopped after the block.
 
     Example:
         async with ramet.mcp("python server.py", call_s=10) as world:
@@ -104,12 +104,18 @@ async def mcp(
                 server = McpServer(address=one, call_s=call_s) if isinstance(one, str) else one
                 for function in await _start(server, group, taken=[*functions]):
                     functions[function.__name__] = function
-            yield InputWorld(dict(context or {}), functions)
+            yield repeatable(dict(context or {}), functions, [*map(_declared, functions.values())])
         except Exception as error:  # noqa: BLE001  raised below: a task group would wrap it in a group
             failed = error
         group.cancel_scope.cancel()
     if failed is not None:
         raise failed
+
+
+def _declared(function: HostFunction) -> World:
+    """A world of one tool, which declares that it can be called again if the server says that it only reads."""
+    context, functions = dict[str, str](), {function.__name__: function}
+    return RepeatableWorld(context, functions, False) if function.read_only else InputWorld(context, functions)  # pyright: ignore[reportFunctionMemberAccess, reportUnknownMemberType]
 
 
 def check_mcp() -> None:
@@ -179,7 +185,13 @@ async def _list_tools(client: Client) -> list[Listed]:
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         listed += [
-            Listed(name=tool.name, about=tool.description or "", schema=tool.input_schema) for tool in page.tools
+            Listed(
+                name=tool.name,
+                about=tool.description or "",
+                schema=tool.input_schema,
+                read_only=bool(tool.annotations and tool.annotations.read_only_hint),
+            )
+            for tool in page.tools
         ]
         cursor = page.next_cursor
         if cursor is None or len(listed) >= MAX_TOOLS:

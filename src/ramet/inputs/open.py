@@ -6,12 +6,14 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from ramet.errors import ConfigError
 from ramet.inputs.mcp import McpServer, check_mcp, mcp
 from ramet.inputs.settings import RunConfig
 from ramet.inputs.world import InputWorld, join_worlds
 from ramet.interfaces import World
+from ramet.plugins import anchored
 
 MCP_KEY = "RAMET_MCP_API_KEY"  # environment variable: the bearer token of MCP servers behind URLs, never stored
 
@@ -41,6 +43,14 @@ def servers_of(config: RunConfig, environment: Mapping[str, str]) -> list[McpSer
     return [replace(server, headers=headers) if server.is_url else replace(server, env=env) for server in servers]
 
 
-def without_secrets(config: RunConfig) -> RunConfig:
-    """The settings as a run directory keeps them: MCP servers by name, without arguments, which may be keys."""
-    return replace(config, mcp=tuple(McpServer(address=address).name for address in config.mcp))
+def as_stored(config: RunConfig) -> RunConfig:
+    """The settings as a run directory keeps them: files can be found from any folder, and nothing is secret.
+
+    MCP servers are kept by name, without arguments, which may be keys.
+    """
+    return replace(
+        config,
+        question=anchored(config.question, Path.cwd()),
+        functions=tuple(str(Path(file).expanduser().absolute()) for file in config.functions),
+        mcp=tuple(McpServer(address=address).name for address in config.mcp),
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import BinaryIO
@@ -13,9 +15,13 @@ STDIN_KEY = "stdin"
 
 
 def read_texts(sources: Sequence[str], *, limit: int, stdin: BinaryIO | None = None) -> dict[str, str]:
-    """The text of every source, by the name of its file. Together they have at most `limit` bytes."""
+    """The text of every source, by the name of its file. Together they have at most `limit` bytes.
+
+    A source is a file, a pattern like `notes/*.md`, or `-`.
+    """
     if sources.count(STDIN) > 1:
         raise ConfigError("standard input can be read once: give - once")
+    sources = [file for source in sources for file in _files(source)]
     texts: dict[str, str] = {}
     left = limit
     for source, key in zip(sources, unique_names(sources), strict=True):
@@ -31,8 +37,10 @@ def read_texts(sources: Sequence[str], *, limit: int, stdin: BinaryIO | None = N
 
 def read_text(source: str, *, limit: int, stdin: BinaryIO | None = None) -> str:
     """The text of one file of at most `limit` bytes."""
-    (text,) = read_texts([source], limit=limit, stdin=stdin).values()
-    return text
+    data = _read(source, limit + 1, stdin)
+    if len(data) > limit:
+        raise ConfigError(f"{_shown(source)} is too large: it may have {limit:,} bytes")
+    return decode(data, _shown(source))
 
 
 def decode(data: bytes, name: str) -> str:
@@ -79,6 +87,17 @@ def _numbered(names: Sequence[str]) -> list[str]:
     return found
 
 
+def _files(source: str) -> list[str]:
+    """The files that a source means: those that match, if it is a pattern and not the name of a file."""
+    path = os.path.expanduser(source)
+    if source == STDIN or "\0" in path or not glob.has_magic(path) or os.path.exists(path):
+        return [source]
+    found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+    if not found:
+        raise ConfigError(f"no file matches {source}")
+    return found
+
+
 def _read(source: str, most: int, stdin: BinaryIO | None) -> bytes:
     """At most `most` bytes of a source."""
     if source == STDIN:
@@ -91,7 +110,7 @@ def _read(source: str, most: int, stdin: BinaryIO | None) -> bytes:
     path = Path(source).expanduser()
     try:
         if path.is_dir():
-            raise ConfigError(f"{source} is a folder: give its files, like {source.rstrip('/')}/*.md")
+            raise ConfigError(f"{source} is a folder: give its files, like '{source.rstrip('/')}/*.md'")
         with path.open("rb") as file:
             return file.read(most)
     except OSError as error:

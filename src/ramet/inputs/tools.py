@@ -42,6 +42,7 @@ class Listed:
     name: str
     about: str
     schema: Mapping[str, Any]
+    read_only: bool = False  # changes nothing: it can be called again, in any order
 
 
 def as_function(tool: Listed, call: Call, *, taken: Iterable[str] = ()) -> HostFunction:
@@ -61,6 +62,7 @@ def as_function(tool: Listed, call: Call, *, taken: Iterable[str] = ()) -> HostF
     made.__doc__ = cut(printable(tool.about.strip()), MAX_ABOUT)
     made.__signature__ = signature
     made.schema = schema
+    made.read_only = tool.read_only
     return made
 
 

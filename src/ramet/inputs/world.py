@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ramet.agent.recording import Replayable
 from ramet.errors import ConfigError
 from ramet.interfaces import HostFunction, NodeObserver, World
 from ramet.types import Node
@@ -20,11 +21,20 @@ class InputWorld:
     functions: Mapping[str, HostFunction]
 
 
+@dataclass(frozen=True, slots=True)
+class RepeatableWorld(InputWorld):
+    """The same, for functions that can be called again: its trees can be forked (`Replayable`)."""
+
+    order_matters: bool
+
+
 class ObservedWorld:
     """The same, for parts that are notified when nodes start and end."""
 
     def __init__(self, world: World, observers: Sequence[NodeObserver]) -> None:
         self.context, self.functions = world.context, world.functions
+        if isinstance(world, Replayable):
+            self.order_matters = world.order_matters
         self._observers = observers
 
     def spawned(self, node: Node) -> None:
@@ -53,9 +63,19 @@ def join_worlds(named: Mapping[str, World]) -> World:
             home[name] = source
         context |= world.context
         functions |= world.functions
-    joined = InputWorld(context, functions)
+    joined = repeatable(context, functions, [world for world in named.values() if world.functions])
     observers = [world for world in named.values() if isinstance(world, NodeObserver)]
     return ObservedWorld(joined, observers) if observers else joined
+
+
+def repeatable(
+    context: Mapping[str, str], functions: Mapping[str, HostFunction], sources: Sequence[object]
+) -> InputWorld:
+    """A world with these functions, which can be called again if all their sources declare `order_matters`."""
+    declared = [source.order_matters for source in sources if isinstance(source, Replayable)]
+    if not sources or len(declared) < len(sources):
+        return InputWorld(context, functions)
+    return RepeatableWorld(context, functions, any(declared))
 
 
 def check_name(name: str, source: str) -> None:

@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import anyio
-from rich.table import Table
 
-from ramet.engine.tinker.sdk import open_service
+from ramet.engine.tinker.sdk import check_address, check_health, open_service, server_name
 from ramet.errors import ConfigError, EngineError
-from ramet.terminal.console import out, print_json, table_console
-from ramet.train.tinker.probe import Capabilities, probe
+from ramet.terminal.console import out, print_json
+from ramet.train.tinker.probe import Capabilities, OnFact, ignore, probe
 
 CONNECT_S = 20.0
+# What is found out about a server: the settings that depend on it, and what they do by what was found.
+EFFECTS: dict[str, tuple[str, dict[Any, str]]] = {
+    "reduction": (
+        "loss.aggregation",
+        {
+            "sum": "exact: token losses are summed",
+            "row_mean": "exact: averages of rows are scaled back",
+        },
+    ),
+    "cispo_bounds": ("loss.bounds of cispo", {True: "obeyed", False: "exact, with one more forward pass"}),
+    "clips_gradients": ("update.max_grad_norm", {True: "obeyed", False: "ignored by the server"}),
+    "honours_betas": ("update.betas, weight_decay", {True: "obeyed", False: "ignored by the server"}),
+    "keeps_versions": (
+        "overlap",
+        {True: "works: published weights stay as they are", False: "refused: published weights are overwritten"},
+    ),
+}
+WIDTH = max(len(setting) for setting, _ in EFFECTS.values()) + 2
 
 
 def check_server(url: str, *, model: str | None, timeout_s: float, as_json: bool) -> None:
-    """Print what a server is and does. A server that does not answer is an error within seconds."""
-    found = anyio.run(partial(_look, url, model, timeout_s))
+    """Print what a server is and does, line by line as it is found out. JSON is printed at the end."""
+    on_line, on_fact = (_no_line, ignore) if as_json else (out.print, print_effect)
+    found = anyio.run(partial(_look, url, model, timeout_s, on_line, on_fact))
     if as_json:
         print_json({"url": url} | asdict(found))
-        return
-    out.print(f"{found.server} at {url}, client {found.sdk}")
-    out.print(f"models: {', '.join(found.models) or 'none listed'}")
-    table = Table(box=None, pad_edge=False)
-    for name in ("setting", "effect"):
-        table.add_column(name)
-    for setting, effect in effects(found):
-        table.add_row(setting, effect)
-    table_console().print(table)
-    for note in found.notes:
-        out.print(f"note: {note}")
 
 
-async def _look(url: str, model: str | None, timeout_s: float) -> Capabilities:
+async def _look(
+    url: str, model: str | None, timeout_s: float, on_line: Callable[[str], None], on_fact: OnFact
+) -> Capabilities:
+    address = check_address(url)
+    await check_health(address)
+    on_line(f"{await server_name(address)} at {url}")
     service = await open_service(url, deadline_s=min(CONNECT_S, timeout_s))
     try:
         with anyio.fail_after(timeout_s):
-            base_model = model or only_model((await service.describe()).models)
-            return await probe(service, base_model=base_model, deadline_s=timeout_s)
+            facts = await service.describe()
+            on_line(f"models: {', '.join(facts.models) or 'none listed'}")
+            on_line(f"client: {facts.sdk}")
+            base_model = model or only_model(facts.models)
+            return await probe(service, base_model=base_model, deadline_s=timeout_s, facts=facts, on_fact=on_fact)
     except TimeoutError:
         raise EngineError(f"{url} did not finish the check within {timeout_s:g} s; --timeout-s allows more") from None
     finally:
@@ -53,25 +70,11 @@ def only_model(offered: tuple[str, ...]) -> str:
     return offered[0]
 
 
-def effects(found: Capabilities) -> list[tuple[str, str]]:
-    """Every setting whose effect depends on the server, and what this one does with it."""
-    rank = "any" if found.max_rank is None else f"up to {found.max_rank}"
-    overlap = "works: published versions stay what they were"
-    replaced = "refused: a published version is replaced while training continues"
-    bounds = "obeyed" if found.cispo_bounds else "exact: the loss is computed here, with one forward pass more"
-    losses = {
-        "sum": "exact: the server adds up token losses",
-        "row_mean": "exact: the server takes means of rows, and ramet scales every row by the inverse",
-    }
-    return [
-        ("loss.aggregation", losses[found.reduction]),
-        ("loss.bounds of cispo", bounds),
-        ("update.max_grad_norm", _obeyed(found.clips_gradients)),
-        ("update.betas, update.weight_decay", _obeyed(found.honours_betas)),
-        ("overlap", overlap if found.keeps_versions else replaced),
-        ("backend.rank", rank),
-    ]
+def print_effect(name: str, value: Any) -> None:
+    """A setting whose effect depends on the server, and what this one does with it."""
+    setting, effects = EFFECTS[name]
+    out.print(f"{setting:<{WIDTH}}{effects[value]}")
 
 
-def _obeyed(obeyed: bool) -> str:
-    return "obeyed" if obeyed else "ignored by the server"
+def _no_line(text: str) -> None:
+    del text

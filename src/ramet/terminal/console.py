@@ -61,7 +61,8 @@ def warn(message: str) -> None:
     sys.stderr.write(f"ramet: {printable(' '.join(message.split()))}\n")
 
 
-def print_json(facts: object) -> None:
-    """Print JSON on standard output, indented and in Unicode."""
-    text = json.dumps(facts, ensure_ascii=False, indent=1, default=str)
+def print_json(facts: object, *, indent: int | None = 1) -> None:
+    """Print JSON on standard output, in Unicode and indented; with `indent=None` on one line, at once."""
+    text = json.dumps(facts, ensure_ascii=False, indent=indent, default=str)
     sys.stdout.write(NOT_PRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.flush()

@@ -10,10 +10,9 @@ import anyio
 from rich.text import Text
 
 from ramet.agent.difference import Place, first_difference, turn_texts
-from ramet.agent.fork import ForkRun
 from ramet.draw import figures, numbered, one_line, totals, walk
-from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, closing, open_engines
+from ramet.engine.open import OpenedEngine, closing, open_clone_engine, open_engines
+from ramet.inputs.open import as_stored
 from ramet.store import RunDir
 from ramet.store.facts import tree_facts
 from ramet.tasks.forking import ForkPlan
@@ -31,21 +30,25 @@ def run_fork(plan: ForkPlan, *, api_key: str | None, runs: Path, as_json: bool) 
     """Fork the tree, grade it if it has a taskset, and store it in a new run directory."""
     config = plan.config
     engine, judge = open_engines(config.engine, None if plan.taskset is None else config.judge, api_key=api_key)
-    anyio.run(partial(_run_fork, plan, engine, judge, runs=runs, as_json=as_json))
+    clones = open_clone_engine(config.engine, config.clone, api_key=api_key)
+    anyio.run(partial(_run_fork, plan, engine, judge, clones, runs=runs, as_json=as_json))
 
 
 async def _run_fork(
-    plan: ForkPlan, engine: OpenedEngine, judge: OpenedEngine | None, *, runs: Path, as_json: bool
+    plan: ForkPlan,
+    engine: OpenedEngine,
+    judge: OpenedEngine | None,
+    clones: OpenedEngine | None,
+    *,
+    runs: Path,
+    as_json: bool,
 ) -> None:
-    async with closing(engine, judge):
-        run = ForkRun(plan.tree, plan.point, plan.options(engine))
-        if isinstance(engine, HttpEngine):
-            await engine.check()  # before a run directory is created
+    async with closing(engine, judge, clones), plan.open(engine, clones) as run:
         forked = await run.run()
         if plan.taskset is not None:
             await grade(forked, plan.taskset, run.tree_run.world, judge=None if judge is None else Judge(judge))
     name = f"fork-{plan.tree.id}-{plan.point.node}-{plan.point.turn}"
-    run_dir = RunDir.create(runs, name, config=plan.config, kind="fork", facts={"fork": plan.provenance})
+    run_dir = RunDir.create(runs, name, config=as_stored(plan.config), kind="fork", facts={"fork": plan.provenance})
     run_dir.write([forked])
     place = first_difference(plan.tree, forked)
     if as_json:

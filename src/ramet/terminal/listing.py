@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from ramet.draw import one_line
+from ramet.plugins import shortened
 from ramet.store.listing import Listing, list_runs
 from ramet.terminal.console import command, out, print_json, table_console
 
-ABOUT_WIDTH = 40
+COLUMNS = ("run", "kind", "what", "done", "success", "when", "size")
+TO_THE_RIGHT = ("done", "success", "size")
+WHAT = COLUMNS.index("what")  # the column that gives way where the terminal is narrow
+ABOUT_WIDTH, MIN_ABOUT = 40, 8
+GAP = 2  # spaces between columns
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -26,12 +33,27 @@ def print_runs(folder: Path, *, as_json: bool) -> None:
         return print_json([asdict(run) | {"path": str(run.path)} for run in runs])
     if not runs:
         return out.print(f"there are no run directories in {folder}")
+    console = table_console()
+    return console.print(table_of([row_of(run) for run in runs], width=console.width))
+
+
+def table_of(rows: Sequence[Sequence[str]], *, width: int) -> Table:
+    """The rows in columns: the third, then the first, are cut to the width, the others never."""
+    widths = [max(map(cell_len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    left = width - sum(widths) + widths[WHAT] - GAP * (len(COLUMNS) - 1)
+    shown = [place for place in range(len(COLUMNS)) if place != WHAT or left >= min(MIN_ABOUT, widths[WHAT])]
+    room = max(MIN_ABOUT, left + widths[0] + GAP) if WHAT not in shown else widths[0]  # for the name
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "kind", "what", "done", "success", "when", "size"):
-        table.add_column(name, justify="right" if name in ("done", "success", "size") else "left", no_wrap=True)
-    for run in runs:
-        table.add_row(*map(Text, row_of(run)))
-    return table_console().print(table)
+    for place in shown:
+        least = None if place in (0, WHAT) else widths[place]
+        justify = "right" if COLUMNS[place] in TO_THE_RIGHT else "left"
+        table.add_column(
+            COLUMNS[place], justify=justify, min_width=least, max_width=room if place == 0 else None, no_wrap=True
+        )
+    for row in rows:
+        cells = [one_line(cell, left) if place == WHAT else cell for place, cell in enumerate(row)]
+        table.add_row(*(Text(cells[place]) for place in shown))
+    return table
 
 
 def row_of(run: Listing) -> list[str]:
@@ -45,7 +67,7 @@ def row_of(run: Listing) -> list[str]:
     return [
         str(run.path),
         run.kind,
-        one_line(run.about, ABOUT_WIDTH),
+        one_line(shortened(run.about), ABOUT_WIDTH),
         done,
         success,
         when(run.created),

@@ -142,12 +142,17 @@ async def watch_tree(run: TreeRun, console: Console) -> None:
 
 def summary(tree: Tree, *, width: int) -> Group:
     """A finished tree, its answer and its totals."""
-    answer = [Text("no answer", style="red")] if tree.answer is None else [Text(tree.answer, style="bold")]
+    answer = [Text(no_answer(tree), style="red")] if tree.answer is None else [Text(tree.answer, style="bold")]
     begun = unfinished(tree)
     if begun:
         answer += [Text("its root had written so far:", style="dim"), Text(begun)]
     notes = [Text(line, style="dim") for line in problems(tree)]
     return Group(table(tree, width=width), *notes, Text(), *answer, Text(), Text(totals(tree), style="dim"))
+
+
+def no_answer(tree: Tree) -> str:
+    silent = tree.root.stop is Stop.DEADLINE and not tree.usage.tokens
+    return "no answer: no token had arrived when the time was up; give it more --seconds" if silent else "no answer"
 
 
 def unfinished(tree: Tree) -> str:

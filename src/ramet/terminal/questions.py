@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from ramet.interfaces import World
 from ramet.store.lock import exclusive_lock
 from ramet.tasks.question import resolve_run
 from ramet.tasks.questions import AnswerFile, Asked, plan_asked, read_questions
-from ramet.terminal.console import out
+from ramet.terminal.console import out, print_json
 from ramet.terminal.trees import check_engines, tree_options
 
 WIDTH = 60  # characters of a question and of its answer in a line
@@ -82,7 +81,7 @@ class Batch:
         missing = answers.missing(self.asked)
         self.done = len(self.asked) - len(missing)
         if self.done and not self.as_json:
-            out.print(f"{self.done:,} of {len(self.asked):,} questions are answered already", style="dim")
+            out.print(f"{self.done:,} of {len(self.asked):,} questions were done before", style="dim")
         slots = anyio.Semaphore(self.config.concurrency)
         async with anyio.create_task_group() as group:
 
@@ -116,8 +115,7 @@ class Batch:
 
     def _print(self, facts: Mapping[str, Any]) -> None:
         if self.as_json:
-            sys.stdout.write(json.dumps(facts, ensure_ascii=True) + "\n")
-            return sys.stdout.flush()
+            return print_json(facts, indent=None)
         result = (
             facts["answer"] if facts["answer"] is not None else f"no answer: {facts.get('error', facts.get('stop'))}"
         )

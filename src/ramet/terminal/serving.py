@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import anyio
 from ramet.config import load
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, closing, open_engine
+from ramet.engine.probing import choose_dialect
 from ramet.errors import ConfigError
 from ramet.serve.server import Served, banner, print_line, read_access, serve
 from ramet.serve.settings import ServeConfig
@@ -39,6 +41,7 @@ async def _serve(config: ServeConfig, engine: OpenedEngine, *, runs: Path, quiet
     async with closing(engine):
         if isinstance(engine, HttpEngine):
             await engine.check()  # before clients can connect
+        config = replace(config, dialect=await choose_dialect(config.dialect, [engine]))
         await serve(config, engine, runs=runs, say=None if quiet else print_line, on_start=_announce)
 
 

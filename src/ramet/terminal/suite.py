@@ -14,7 +14,6 @@ from ramet.evaluate.suite.card import against_alone, compare_cards, headline, re
 from ramet.evaluate.suite.definition import PREFIX, check_size, find_suite
 from ramet.evaluate.suite.run import SuiteRun, resolve_suite, run_suite
 from ramet.report.card import write_page
-from ramet.store import RunDir
 from ramet.terminal.console import out, print_json, table_console
 from ramet.terminal.evaluation import show_progress
 
@@ -43,7 +42,7 @@ def evaluate_suite(
         card = run_suite(
             plan,
             api_key=api_key,
-            on_start=lambda _: callbacks["on_start"](RunDir(plan.folder)),
+            on_start=callbacks["on_start"],
             on_progress=callbacks["on_progress"],
             on_card=lambda card: _write(card, plan),
         )

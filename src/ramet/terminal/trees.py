@@ -21,7 +21,7 @@ from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engines
 from ramet.engine.probing import choose_dialect
 from ramet.errors import ConfigError, EngineError, StoreError
-from ramet.inputs.open import open_world, without_secrets
+from ramet.inputs.open import as_stored, open_world
 from ramet.inputs.settings import RunConfig
 from ramet.interfaces import Engine, Windowed, World
 from ramet.store import RunDir, query, read_trees
@@ -64,19 +64,14 @@ async def _run_question(
         if plan.config.dialect != tree_run.tree.dialect:
             tree_run = TreeRun(plan.task, replace(options, dialect=plan.config.dialect))
 
-        run_dir = RunDir.create(runs, plan.config.question, config=without_secrets(plan.config), facts=plan.plugins())
+        run_dir = RunDir.create(runs, plan.config.question, config=as_stored(plan.config), facts=plan.plugins())
 
         async def grade_tree() -> None:
             if plan.taskset is not None:
                 judging = None if judge is None else open_judge(judge, plan.config.judge, run=run_dir.path)
                 await grade(tree_run.tree, plan.taskset, tree_run.world, judge=judging)
 
-        said = engine_notes(engine, clones)
-        try:
-            await run_and_store(tree_run, run_dir, as_json=as_json, after=grade_tree)
-        finally:
-            for note in engine_notes(engine, clones)[len(said) :]:
-                warn(note)
+        await run_and_store(tree_run, run_dir, as_json=as_json, after=grade_tree)
         return tree_run.tree.answer is not None
 
 
@@ -93,14 +88,7 @@ async def check_engines(config: RunConfig, engine: OpenedEngine, clones: OpenedE
     if isinstance(engine, HttpEngine):
         config = replace(config, engine=replace(config.engine, model=engine.model))
     dialect = await choose_dialect(config.dialect, [one for one in (engine, clones) if one is not None])
-    for note in engine_notes(engine, clones):
-        warn(note)
     return replace(config, dialect=dialect)
-
-
-def engine_notes(*engines: OpenedEngine | None) -> list[str]:
-    """What was found out about the servers, a line each."""
-    return [note for engine in engines if isinstance(engine, HttpEngine) for note in engine.notes]
 
 
 def tree_options(plan: RunPlan, engine: Engine, world: World | None, clones: Engine | None = None) -> TreeOptions:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
-from ramet.agent.dialects.tools import CUT_OFF, Call, ToolsDialect, ToolsSession, load_object
+from ramet.agent.dialects.tools import CUT_OFF, NO_TOOLS, Call, ToolsDialect, ToolsSession, load_object
 from ramet.agent.prompts import load
 from ramet.agent.reading import Repairs, off_loop
 from ramet.agent.schema import function_schema
@@ -64,10 +64,13 @@ class NativeDialect(ToolsDialect):
         self.name = "native"
 
     def system(self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool) -> str:
-        none = [] if functions or may_delegate else ["There are no tools: answer directly."]
+        none = [] if functions or may_delegate else [NO_TOOLS]
         return "\n".join([load("native"), *none, *([load("child")] if child else [])])
 
-    def tools(self, *, functions: Mapping[str, HostFunction], may_delegate: bool) -> list[Mapping[str, Any]]:
+    def tools(
+        self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool
+    ) -> list[Mapping[str, Any]]:
+        del child
         schemas = [delegate_schema()] if may_delegate else []
         schemas += [function_schema(tool, functions[name]) for tool, name in tool_names(functions).items()]
         return [{"type": "function", "function": schema} for schema in schemas]
@@ -104,7 +107,13 @@ class NativeSession(ToolsSession):
         """Carry out the calls that the server returned. Calls written in the text beside them are only text."""
         del text
         self._turn += 1
-        return await self._carry_out(await off_loop(lambda repairs: self._read(calls, finish, repairs)))
+        return await self._carry_out(await self.read(calls, finish=finish))
+
+    async def read(
+        self, calls: Sequence[ToolCall], *, finish: Literal["stop", "length"]
+    ) -> list[Call | MalformedAction]:
+        """Calls with their arguments as objects. One that cannot be read becomes the fault that explains it."""
+        return await off_loop(lambda repairs: self._read(calls, finish, repairs))
 
     def _read(
         self, calls: Sequence[ToolCall], finish: Literal["stop", "length"], repairs: Repairs

@@ -94,7 +94,7 @@ class PythonDialect:
         tools = [load("python_delegate")] if may_delegate else []
         tools.append("finish(value)\n    End with this value as your answer.")
         if functions:
-            tools.append(describe(functions))
+            tools.append(describe(functions, awaited=True))
         return "\n".join([load("python"), "Functions:", *tools, *([load("child")] if child else [])])
 
     def opening(self, host: Host, *, missing: Sequence[str]) -> str:

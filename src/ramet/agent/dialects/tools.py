@@ -169,8 +169,8 @@ def _as_list(value: object) -> list[object]:
 class ToolsDialect:
     """The `tools` dialect.
 
-    A parent may always ask for the type of an answer (`returns`). The prompt says so only with `returns=True`, as
-    `tools-returns`: models that were trained with the shorter prompt keep it.
+    A parent may always ask for the type of an answer (`returns`). The prompt mentions this only with `returns=True`,
+    which is the dialect `tools-returns`, so that models trained with the shorter prompt keep it.
     """
 
     stop = ()
@@ -182,7 +182,7 @@ class ToolsDialect:
     def system(self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool) -> str:
         tools = [load(self._delegate)] if may_delegate else []
         if functions:
-            tools.append(describe(functions))
+            tools.append(describe(functions, awaited=False))
         listing = "Tools:\n" + "\n".join(tools) if tools else NO_TOOLS
         return "\n".join([load("tools"), listing, *([load("child")] if child else [])])
 
