@@ -40,7 +40,7 @@ class Prices:
     """
 
     prompt: float = 0.0
-    cached: float | None = None  # None: cached prompt tokens cost the same as others
+    cached: float | None = None  # for prompt tokens found in the server's cache; None: the same price as others
     generated: float = 0.0
 
     def __post_init__(self) -> None:
@@ -50,19 +50,23 @@ class Prices:
 
     @property
     def free(self) -> bool:
+        """Whether all prices are 0."""
         return not (self.prompt or self.cached or self.generated)
 
     @property
     def per_prompt_token(self) -> int:
+        """In trillionths of a dollar."""
         return round(self.prompt * PICO / 1e6)
 
     @property
     def per_cached_token(self) -> int:
+        """In trillionths of a dollar."""
         price = self.prompt if self.cached is None else self.cached
         return round(price * PICO / 1e6)
 
     @property
     def per_generated_token(self) -> int:
+        """In trillionths of a dollar."""
         return round(self.generated * PICO / 1e6)
 
     def cost(self, *, prompt: int, cached: int, generated: int) -> int:

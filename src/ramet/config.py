@@ -13,11 +13,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import date, time
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
 
 from ramet import plugins
 from ramet.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 TEMPERATURE = 0.7  # of trees that are run, on the command line and from Python
@@ -146,7 +150,8 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise ConfigError(f"{word!r} is not a setting: write key=value, like budget.tokens=2000")
+            hint = f" (a text: --context {word}, once per file)" if os.path.isfile(word) else ""
+            raise ConfigError(f"{word!r} is not a setting: write key=value, like budget.tokens=2000{hint}")
         _set(settings, key.strip(), _value(text.strip()))
     return settings
 
@@ -172,7 +177,7 @@ def build(kind: type[T], settings: Mapping[str, Any], *, inside: str = "") -> T:
 
 def _values(kind: Any, settings: Mapping[str, Any], *, inside: str) -> dict[str, Any]:
     known = {setting.name: setting for setting in fields(kind)}
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     values: dict[str, Any] = {}
     for key, value in settings.items():
         if key not in known or (hints[key] is str and isinstance(value, dict)):
@@ -190,14 +195,26 @@ def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
         # A table overrides the default of its field, which may differ from the defaults of its class.
         make: Any = wanted if default is MISSING else default
         return replace(make(), **_values(wanted, cast(dict[str, Any], value), inside=f"{key}."))
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(wanted).validate_python(
+        return _adapter(wanted).validate_python(
             _as_tuple(value) if "tuple[" in str(wanted) else value, strict=type(value) is not int
         )
     except ValidationError as error:
-        raise ConfigError(f"{key}: {error.errors()[0]['msg'].lower()}; got {value!r}") from None
+        message = error.errors()[0]["msg"].lower().replace("a valid tuple", 'a list, like ["a"] or [1, 2]')
+        raise ConfigError(f"{key}: {message}; got {value!r}") from None
+
+
+# A run builds its settings hundreds of times, from few classes: reading their annotations would take most of the time.
+_hints = cache(get_type_hints)
+
+
+@cache
+def _adapter(wanted: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(wanted)
 
 
 def _as_tuple(value: object) -> object:

@@ -63,7 +63,7 @@ class ForkError(RametError):
 
 
 class TrainError(RametError):
-    """Trees, rewards or gradients that cannot be trained on. Stopping is better than learning from a zero."""
+    """Trees, rewards or gradients that cannot be trained on. The run stops instead of learning from wrong numbers."""
 
 
 class ModelFault(RametError):

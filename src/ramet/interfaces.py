@@ -6,7 +6,7 @@ Each seam is a Protocol: a class fits it by its methods, without inheriting anyt
     World, TaskWorld, NodeObserver               the live state of one task
     Taskset, NodeJudge, Comparing, HasSizes      tasks and verdicts
     ComparesGoals, KnowsImpossible               goals that are the same, or that cannot be met
-    Oracle (View, Move, Ask, Do)                 a policy that knows the answers
+    Oracle (View, Move, Ask, Do)                 a program that demonstrates tasks
     Dialect, Session, ReadsCutTurns, Host        how a model writes actions
     Rule                                         credit for every node
 """
@@ -28,7 +28,10 @@ HostFunction = Callable[..., Any]  # plain or async; its signature and docstring
 
 
 class Engine(Protocol):
-    """One completion for one prompt. Knows neither tasks nor trees."""
+    """Samples one completion for one prompt, without any notion of tasks or trees.
+
+    `renderer` turns messages into prompts for its model: token ids, or text.
+    """
 
     @property
     def renderer(self) -> Renderer: ...
@@ -56,14 +59,18 @@ class Caching(Protocol):
 
 @runtime_checkable
 class Windowed(Protocol):
-    """An engine that knows the window of its model, in tokens."""
+    """An engine that reports the window of its model, in tokens."""
 
     @property
     def window(self) -> int: ...
 
 
 class World(Protocol):
-    """The live state of one task, shared by all nodes of the tree."""
+    """The live state of one task, shared by all nodes of the tree.
+
+    `functions` are what the model may call, by name; `context` has the texts that nodes can read or hand to clones, by
+    key.
+    """
 
     @property
     def functions(self) -> Mapping[str, HostFunction]: ...
@@ -82,7 +89,10 @@ class TaskWorld:
 
 @runtime_checkable
 class NodeObserver(Protocol):
-    """A world whose verdicts depend on its state when a node was spawned and when it ended."""
+    """A world that is notified when a node is spawned and when it ends.
+
+    Verdicts can then depend on what changed in between.
+    """
 
     def spawned(self, node: Node) -> None: ...
     def ended(self, node: Node) -> None: ...
@@ -91,9 +101,11 @@ class NodeObserver(Protocol):
 class Taskset(Protocol):
     """Tasks whose nodes can be graded, and an oracle that solves them.
 
-    `task(split, index)` is the same on every machine. `verdict` grades a node against its own goal; None means that
-    only a judge can grade it, which for the root happens only if the user chose a judge. `self_check` returns the
-    scores of a right and of a wrong solution.
+    `about` describes the taskset in one line, `splits` each of its splits. `task(split, index)` is the same on every
+    machine. `world` makes the state that a tree on the task works in, `budget` limits that are enough for the oracle.
+    `verdict` grades a node against its own goal; None means that only a judge can grade it, which for the root happens
+    only if the user chose a judge. `oracle` demonstrates the task, alone or delegating. `self_check` returns the scores
+    of a right and of a wrong solution.
     """
 
     @property
@@ -136,7 +148,7 @@ class Ask:
 
     goal: str
     context: tuple[str, ...] = ()
-    tokens: int | None = None
+    tokens: int | None = None  # to ask for; None: a share of what the node has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,21 +161,18 @@ class Do:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One turn: functions to call and clones to ask, in parallel; or an answer. `thought` comes before them.
+    """One turn of an oracle: functions to call and clones to ask, in parallel; or an answer."""
 
-    A mistake is shown so that the turns after it can be learnt; it carries no loss itself. `slip` is one of form.
-    """
-
-    thought: str = ""
+    thought: str = ""  # text before the actions
     does: tuple[Do, ...] = ()
     asks: tuple[Ask, ...] = ()
     answer: str | None = None
-    mistake: bool = False
-    slip: Slip = ""
+    mistake: bool = False  # shown so that recovering from it can be learnt; it carries no loss itself
+    slip: Slip = ""  # the mistake, if it is a call written in a wrong form
 
 
 class Oracle(Protocol):
-    """A policy that knows the answers. Its moves are written in any dialect."""
+    """A program that solves tasks, to demonstrate them. Its moves can be written in any dialect."""
 
     def move(self, view: View) -> Move: ...
 
@@ -188,7 +197,7 @@ class Comparing(Protocol):
 
 @runtime_checkable
 class ComparesGoals(Protocol):
-    """A taskset that knows when a goal is another one in other words. Without it, the words decide."""
+    """A taskset that can tell whether two goals are the same. Without it, their words are compared."""
 
     def same_goal(self, task: Task, goal: str, other: str) -> bool:
         """Whether `goal` asks for all that `other` asks for, or for more."""
@@ -207,7 +216,7 @@ class HasSizes(Protocol):
 
 @runtime_checkable
 class NamesSizes(Protocol):
-    """A taskset that says in one word what its sizes count, for tables and plots: `codes`, `operators`, `hops`."""
+    """A taskset with a word for what its sizes count, for tables and plots: `codes`, `operators`, `hops`."""
 
     @property
     def size_unit(self) -> str: ...
@@ -215,17 +224,17 @@ class NamesSizes(Protocol):
 
 @runtime_checkable
 class KnowsImpossible(Protocol):
-    """A taskset that knows of some goals that no node can meet."""
+    """A taskset that can recognise some goals that no node can meet."""
 
     def impossible(self, task: Task, goal: str) -> bool: ...
 
 
 @runtime_checkable
 class ExplainsImpossible(Protocol):
-    """A taskset that also says why a goal cannot be met, for the model that asked for it."""
+    """A taskset that also gives the reason why a goal cannot be met, for the model that asked for it."""
 
     def why_impossible(self, task: Task, goal: str) -> str | None:
-        """The reason; None if the goal can be met, as far as the taskset knows."""
+        """The reason; None unless the goal is known to be impossible."""
         ...
 
 
@@ -350,7 +359,12 @@ class ReadsCutTurns(Protocol):
 
 
 class Dialect(Protocol):
-    """How a model writes actions."""
+    """How a model writes actions.
+
+    `stop` are texts that end a completion. `system` is the system prompt, `opening` the first message of a node,
+    `results` the message after a turn, `closing` the request for a final answer. `session` makes the part that reads
+    and carries out the turns of one node.
+    """
 
     @property
     def name(self) -> str: ...
@@ -371,7 +385,7 @@ class Dialect(Protocol):
 class Rule(Protocol):
     """Assigns credit to every node of a batch.
 
-    One call gets all groups of an optimiser step: some rules weight a node by how many nodes of its kind there are.
+    One call gets all groups of a training step, because some rules weight a node by the number of nodes at its depth.
     """
 
     def credit(self, groups: Sequence[Group]) -> Credits: ...

@@ -42,7 +42,7 @@ def is_right(score: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A question, its texts by key, and a reference that no prompt shows.
+    """A question, its texts by key, and a reference for the verdict, which is never part of a prompt.
 
     Example:
         Task(question="Who is older?", context={"Ada": "Born 1815.", "Alan": "Born 1912."}, reference="Ada")
@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call that a server returned as such, not as text.
+    """A call that a server returned in a field of its own, not as text.
 
     Example:
         ToolCall(id="call_0", name="delegate", arguments='{"goals": ["Name a bird"]}')
@@ -64,7 +64,7 @@ class ToolCall:
 
     id: str
     name: str
-    arguments: str  # as the model wrote them: JSON, if it made no mistake
+    arguments: str  # as the model wrote them: JSON unless it made a mistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ Slip = Literal["", "name", "argument", "syntax"]  # what is wrong with the form 
 class Prompt:
     """One request of a node to its engine.
 
-    `ids` is None for servers that only take text. The seven fields from `node_id` on describe the node for scripts
-    and logs; a model never sees them.
+    `ids` is None for servers that only take text. The fields from `node_id` to `keys` describe the node for scripts
+    and logs; they are not sent to the model.
     """
 
     messages: Sequence[Message]
@@ -112,7 +112,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """Tokens as sampled.
+    """What an engine sampled for one prompt.
 
     Example:
         Completion(text="ok", token_ids=(12, 9), logprobs=(-0.2, -1.1), num_tokens=2, finish="stop")
@@ -134,10 +134,10 @@ class Completion:
 
 @dataclass(slots=True)
 class Meter:
-    """Follows one call: counts its tokens while they are generated, so that a cancelled call is accounted for.
+    """Counts the tokens of one call while they are generated, so that a cancelled call is accounted for.
 
-    `partial` makes a completion of what has been received so far, exact ids included. Engines set it when the call
-    begins; it costs nothing until it is called. One that cannot provide it leaves it None.
+    `partial` returns what has been received so far as a completion, with exact ids. An engine sets it when the call
+    begins, or leaves it None if it cannot provide it.
     """
 
     tokens: int = 0
@@ -161,10 +161,10 @@ class Stop(StrEnum):
 
     ANSWERED = "answered"  # the node gave its answer by itself
     BUDGET = "budget"  # tokens or money ran out; the answer, if any, came from the reserve
-    TURNS = "turns"
+    TURNS = "turns"  # it had taken all turns that its budget allows
     REPEATS = "repeats"  # it took the same turn, with the same results, too often in a row
     WINDOW = "window"  # its window was full
-    DEADLINE = "deadline"
+    DEADLINE = "deadline"  # the time of the tree was up
     CANCELLED = "cancelled"  # the whole run was cancelled from outside
     ERROR = "error"  # the engine failed
 
@@ -181,13 +181,10 @@ class State(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """What was used. `tokens` counts the generated tokens that were seen.
+    """What was used. The budget covers both `tokens` and `lost_tokens`."""
 
-    `lost_tokens` were reserved and not used: the rest of a cancelled call's cap. The budget covers both.
-    """
-
-    tokens: int = 0
-    lost_tokens: int = 0
+    tokens: int = 0  # generated tokens that were received
+    lost_tokens: int = 0  # the rest of what was reserved for a call that was cancelled
     prompt_tokens: int = 0
     cached_tokens: int = 0
     calls: int = 0
@@ -197,6 +194,7 @@ class Usage:
 
     @property
     def dollars(self) -> float:
+        """`cost` in dollars."""
         return self.cost / PICO
 
 
@@ -263,35 +261,39 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
+        """Whether the score is 1, up to rounding."""
         return is_right(self.score)
 
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """One agent with one context window."""
+    """One agent with one window."""
 
-    index: int
-    parent: int | None
-    depth: int
+    index: int  # its place in `tree.nodes`; the root has 0
+    parent: int | None  # index of its parent; None for the root
+    depth: int  # levels below the root
     path: tuple[int, ...]  # child ordinals from the root; independent of scheduling
     goal: str
     grant: int  # tokens lent to it
     size: float | None = field(default=None, compare=False)  # of its goal, as measured at admission; not stored
     state: State = State.READY
     stop: Stop | None = None
-    answer: str | None = None
+    answer: str | None = None  # None if it ended without one
     value: object = None  # the value a python cell finished with; `answer` is its text
-    error: str | None = None
-    pieces: list[Piece] = field(default_factory=list[Piece])
+    error: str | None = None  # of the engine, if it failed
+    pieces: list[Piece] = field(default_factory=list[Piece])  # its window in order: prompts and samples
     turns: list[Turn] = field(default_factory=list[Turn])
     usage: Usage = field(default_factory=Usage)
     meter: Meter = field(default_factory=Meter)  # the call in flight
     verdict: Verdict | None = None
-    started_s: float = 0.0
+    started_s: float = 0.0  # seconds since the tree began
     ended_s: float | None = None
-    # For judges; not stored. The texts it was handed, and its messages without the markup of a chat template.
-    texts: Mapping[str, str] = field(default_factory=dict[str, str], compare=False, repr=False)
-    messages: list[Message] = field(default_factory=list[Message], compare=False, repr=False)
+    texts: Mapping[str, str] = field(  # the texts it was handed, for judges; not stored
+        default_factory=dict[str, str], compare=False, repr=False
+    )
+    messages: list[Message] = field(  # without the markup of a chat template, for judges; not stored
+        default_factory=list[Message], compare=False, repr=False
+    )
 
     @property
     def has_sampled(self) -> bool:
@@ -323,10 +325,12 @@ class Tree:
 
     @property
     def root(self) -> Node:
+        """The first node, which works on the question."""
         return self.nodes[0]
 
     @property
     def answer(self) -> str | None:
+        """The root's answer; None if it ended without one."""
         return self.root.answer
 
     @property
@@ -347,9 +351,11 @@ class Tree:
 
     @property
     def depth(self) -> int:
+        """Levels below the root that were used."""
         return max((node.depth for node in self.nodes), default=0)
 
     def children(self, index: int) -> Iterator[Node]:
+        """The children of the node with this index."""
         return (node for node in self.nodes if node.parent == index)
 
     def __str__(self) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 from ramet.models import attention
@@ -75,3 +77,30 @@ def test_an_attached_model_is_saved_like_any_other(tmp_path: object) -> None:
     again = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert again.config._attn_implementation != attention.NAME
     assert torch.allclose(again(ids).logits, model(ids).logits, atol=1e-5)
+
+
+class Operations(TorchDispatchMode):
+    """The names of the operations that are run inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.__name__.partition(".")[0])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_the_mask_of_a_plan_keeps_transformers_from_searching_the_positions(kind: str) -> None:
+    model = make(kind)
+    attention.attach(model)
+    inputs = {"input_ids": torch.tensor([[1, 2, 3, 1, 2]]), "position_ids": torch.tensor([[0, 1, 2, 0, 1]])}
+    with attention.using(Causal()), torch.no_grad():
+        with Operations() as searching:
+            plain = model(**inputs, use_cache=False).logits
+        with Operations() as unread:
+            masked = model(**inputs, attention_mask=attention.UNREAD, use_cache=False).logits
+    assert torch.equal(plain, masked)
+    assert "cumsum" in searching.names  # how it finds where packed sequences begin
+    assert "cumsum" not in unread.names

@@ -24,6 +24,7 @@ from ramet.models.folders import BUILTIN_MODELS, load_model, smollm2_folder, wri
 from ramet.store.atomic import STALE_S
 from ramet.tokens.huggingface import HfTokenizer, load_renderer
 from ramet.train.settings import resolve_model_path
+from tests.waiting import PATIENCE_S
 
 SIZES = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -178,7 +179,7 @@ def test_one_of_two_concurrent_writers_wins_and_neither_fails(tmp_path: Path) ->
     def write(name: str) -> None:
         def fill(temporary: Path) -> None:
             (temporary / "a").write_text(name)
-            meet.wait(60)
+            meet.wait(PATIENCE_S)
 
         write_once(folder, ["a"], fill)
 

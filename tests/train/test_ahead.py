@@ -16,11 +16,12 @@ from ramet.train.ahead import Ahead
 from ramet.train.settings import WarmConfig
 from ramet.train.warmstart import make_step, warmstart
 from ramet.types import Task, Tree
-from tests.train import small
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.train import small  # imports torch: not in the workers, which import this module
+
     return small.folder(tmp_path_factory.mktemp("ahead"))
 
 

@@ -69,7 +69,18 @@ def test_pitfall_24_a_hundred_versions_of_the_weights_take_no_more_memory_than_o
         assert {name: (one.data_ptr(), one.shape) for name, one in engine.model.named_parameters()} == before
 
 
-def test_pitfalls_21_and_22_no_server_or_other_trainer_is_ever_imported() -> None:
+def test_pitfall_21_the_client_of_a_hosted_trainer_is_optional_and_pinned_per_protocol() -> None:
+    """The Tinker client sends JSON before 0.25 and protobuf from then on. One module imports it, when it is used."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert (extras["tinker"], extras["tinker-hosted"]) == (["tinker>=0.16,<0.25"], ["tinker>=0.25"])
+    assert [one for one in project["dependencies"] if one.startswith("tinker")] == []
+    texts = {path.name: path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+    assert [name for name, text in texts.items() if 'import_module("tinker' in text] == ["sdk.py"]
+    assert [name for name, text in texts.items() if "tinker" in imported(ast.parse(text))] == []
+
+
+def test_pitfall_22_no_server_or_other_trainer_is_ever_imported() -> None:
     """They live in environments of their own and are reached over HTTP, so no version of theirs can break ours.
 
     Only measurements beside other frameworks import them, in processes of their own, and the launcher of a server.

@@ -124,11 +124,36 @@ def test_a_small_recipe_takes_a_supervised_step_and_one_of_rl_on_a_cpu(tmp_path:
     assert all(node.verdict is not None for tree in trees for node in tree.nodes)
 
 
-@pytest.mark.parametrize("name", ["aggregate-135m", "search-135m"])
+def test_in_the_arithmetic_recipe_clones_are_cheaper_for_long_expressions_and_dearer_for_short_ones(
+    smollm2: Path,
+) -> None:
+    config = recipe("arithmetic-135m")
+    taskset, renderer = load_taskset("arithmetic", **config.taskset | {"mistakes": 0.0}), load_renderer(str(smollm2))
+    bounds = parse_bounds(config.budget | {"tokens": 4000})
+
+    def cost(index: int, *, delegate: bool) -> int:
+        task = taskset.task("train", index)
+        budget = draw_budget(taskset.budget(task), bounds, seed=0)
+        play = partial(demonstrate, taskset, task, delegate=delegate, budget=budget, renderer=renderer, seed=index)
+        tree = anyio.run(play)
+        assert tree.root.verdict is not None
+        assert tree.root.verdict.score == 1.0
+        return tree.usage.tokens
+
+    sizes = {index: taskset.size_of(taskset.task("train", index)) or 0 for index in range(40)}
+    short, long = (
+        next(i for i, size in sizes.items() if at_least <= size <= at_most) for at_least, at_most in ((4, 6), (18, 20))
+    )
+    assert cost(short, delegate=False) < cost(short, delegate=True)
+    assert cost(long, delegate=True) < cost(long, delegate=False)
+
+
+@pytest.mark.parametrize("name", ["aggregate-135m", "search-135m", "multihop-135m"])
 def test_the_oracle_is_right_within_the_budget_of_a_small_recipe_and_delegates(smollm2: Path, name: str) -> None:
     config = recipe(name)
     taskset_name, split = parse_spec(config.task)
-    taskset, renderer = load_taskset(taskset_name, **config.taskset), load_renderer(str(smollm2))
+    options = config.taskset | {"mistakes": 0.0}
+    taskset, renderer = load_taskset(taskset_name, **options), load_renderer(str(smollm2))
     for index in range(12):
         task = taskset.task(split, index)
         budget = draw_budget(taskset.budget(task), parse_bounds(config.budget), seed=0)

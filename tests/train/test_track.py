@@ -16,7 +16,7 @@ import pytest
 from ramet.errors import ConfigError
 from ramet.train.loop import resume, train
 from ramet.train.track import TRACKERS, Tracker, check_trackers, scalars, tracking
-from tests.cli.test_main import environment
+from tests.fork_server import environment
 from tests.train import small
 
 

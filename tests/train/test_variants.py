@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -16,10 +18,18 @@ from ramet.tokens.render import TokenRenderer
 from ramet.train.settings import TrainConfig, warm_config
 from ramet.train.variants import single_variant
 from ramet.train.warmstart import demonstrations
+from tests.tasks.test_multihop import TWO_WIKI
 
 
 def recipe(name: str) -> TrainConfig:
     return load(TrainConfig, file=recipe_file(name))
+
+
+def two_wiki(folder: Path) -> Path:
+    """A data folder with twelve questions."""
+    rows = [TWO_WIKI | {"id": f"2wiki-{number}"} for number in range(12)]
+    (folder / "2wiki_train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return folder
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -34,16 +44,17 @@ def test_nothing_but_delegation_and_the_name_changes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if recipe(name).warm.get("steps")])
-def test_its_demonstrations_are_alone_and_some_are_right(name: str) -> None:
+def test_its_demonstrations_are_alone_and_some_are_right(name: str, tmp_path: Path) -> None:
     config = recipe(name)
     # Alone, no hard goal fits the window of this recipe: its single agent starts from shallow goals.
     warm = config.warm | ({"task": "craft:train_shallow"} if name == "craft-hard-135m" else {})
     start = warm_config(single_variant(replace(config, warm=warm)))
     assert start is not None
     taskset, split = parse_spec(start.task)
+    options = start.taskset | ({"data": two_wiki(tmp_path)} if "2wiki" in split else {})
     renderer = TokenRenderer(WordTokenizer())
     places = range(12)
-    trees = anyio.run(partial(demonstrations, load_taskset(taskset, **start.taskset), split, start, renderer, places))
+    trees = anyio.run(partial(demonstrations, load_taskset(taskset, **options), split, start, renderer, places))
     assert [len(tree.nodes) for tree in trees] == [1] * 12
     assert all(tree.budget.depth == 0 for tree in trees)
     assert any(tree.root.verdict is not None and tree.root.verdict.is_right for tree in trees)

@@ -17,7 +17,7 @@ NOISE = 1e-9  # smaller advantages are rounding errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Finished, graded trees of one task. The key identifies the task; a position in a list never does."""
+    """Finished, graded trees of one task. `key` is the id of the task."""
 
     key: str
     trees: tuple[Tree, ...]
@@ -39,13 +39,13 @@ class Credit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Totals of a batch. A group in `flat` has no signal: none of its nodes has an advantage."""
+    """Totals of a batch. A group in which no node has an advantage has no signal: nothing is learnt from it."""
 
     groups: int
     trees: int
     nodes: int
     reward: float | None  # mean over roots; None for an empty batch
-    flat: tuple[str, ...]  # keys
+    flat: tuple[str, ...]  # keys of the groups without signal
 
     @property
     def without_signal(self) -> bool:

@@ -22,6 +22,9 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from ramet.errors import ConfigError
 
 NAME = "ramet"
+# The mask of calls with a plan. transformers passes masks of four dimensions on unread; without one it searches the
+# positions for packed sequences, which makes the learner wait for the GPU in every forward pass.
+UNREAD = torch.empty(1, 1, 1, 1)
 
 
 class Plan(Protocol):
@@ -41,7 +44,7 @@ _active = _Active()
 
 @contextmanager
 def using(plan: Plan) -> Iterator[None]:
-    """Use `plan` for attention in this thread. Inside, call the model on one row of tokens without a mask."""
+    """Use `plan` for attention in this thread. Inside, call the model on one row of tokens with the mask `UNREAD`."""
     outer, _active.plan = _active.plan, plan
     try:
         yield

@@ -70,7 +70,7 @@ CHATML = ChatFormat(
 
 
 class TokenRenderer:
-    """Pieces with token ids, for engines that take ids."""
+    """Renders messages as token ids, for engines that take ids."""
 
     exact = True
 
@@ -130,7 +130,7 @@ class TokenRenderer:
 
 
 class TextRenderer:
-    """Pieces of plain text, for servers whose tokenizer is not known.
+    """Renders messages as plain text, for servers whose tokenizer is not known.
 
     Sizes are upper bounds (a token is at least one byte) until the server reports its count.
     """

@@ -21,7 +21,7 @@ from ramet.recipes import recipe_file
 from ramet.store import RunDir
 from ramet.tasks.registry import split_spec
 from ramet.train import loop
-from ramet.train.phase import OnStart, OpenBackend, ignore, open_configured
+from ramet.train.phase import OnStart, OpenBackend, ignore
 from ramet.train.settings import TrainConfig
 from ramet.train.track import OnStep
 
@@ -74,7 +74,7 @@ def train(
     dialect: str | Dialect | None = None,
     world: str | World | type[World] | None = None,
     runs: Path | str = "runs",
-    open_backend: OpenBackend = open_configured,
+    open_backend: OpenBackend | None = None,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
     **settings: Any,
@@ -110,7 +110,7 @@ def resume(
     world: World | type[World] | None = None,
     steps: int | None = None,
     minutes: float | None = None,
-    open_backend: OpenBackend = open_configured,
+    open_backend: OpenBackend | None = None,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
     accept_changes: bool = False,

@@ -16,9 +16,9 @@ from ramet.train.rows import Row
 class Backend(Protocol):
     """One policy that can be sampled and trained, wherever it lives.
 
-    For every update, the loop calls `forward_backward` once or more often, then `optim_step` or `discard`. A step has
-    one update or several; then the loop calls `publish`: version n is the policy after n steps. An error leaves the
-    weights as they were.
+    For every update, the loop calls `forward_backward` one or more times, then `optim_step` or `discard`. After the one
+    or more updates of a step it calls `publish`: version n is the policy after n steps. An error leaves the weights as
+    they were.
     """
 
     supports_overlap: bool  # whether trees may be sampled while `forward_backward` and `optim_step` run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,13 +34,15 @@ from ramet.train.length import change_length
 from ramet.train.levels import Level, find_levels
 from ramet.train.metrics import tree_metrics
 from ramet.train.phase import (
+    NO_SNAPSHOTS,
+    Configured,
     Evaluate,
     OnStart,
     OpenBackend,
     Phase,
+    check_overlap,
     continue_run,
     ignore,
-    open_configured,
     reopen_run,
     tracked,
 )
@@ -71,18 +74,26 @@ def train(
     config: TrainConfig,
     *,
     runs: Path | str = "runs",
-    open_backend: OpenBackend = open_configured,
+    open_backend: OpenBackend | None = None,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
+    lower_overlap: Callable[[str], None] | None = None,
 ) -> RunDir:
     """Run a new training from its first step to its last, after its supervised start if it has one.
 
-    A model that cannot be loaded is reported before anything is written.
+    A model that cannot be loaded is reported before anything is written. A backend that cannot sample while it trains
+    refuses `overlap`; with `lower_overlap` the run has none there, and this is called with the reason.
     """
     config = replace(config, model=resolve_model_path(config.model))
-    plan = check_plan(config)
+    plan, open_backend = check_plan(config), open_backend or Configured()
     backend = open_backend(plan.warm or config)
-    _check_first_task(plan, backend)
+    try:
+        config = _fit_overlap(config, backend, lower_overlap)
+        plan = replace(plan, config=config)
+        _check_first_task(plan, backend)
+    except ConfigError:
+        backend.close()
+        raise
     run = RunDir.create(runs, config.name, config=config, kind="train", facts=plugin_facts(config))
     with exclusive_lock(run.path):
         return _continue(plan, run, backend, open_backend=open_backend, on_step=on_step, on_start=on_start)
@@ -93,7 +104,7 @@ def resume(
     *,
     steps: int | None = None,
     minutes: float | None = None,
-    open_backend: OpenBackend = open_configured,
+    open_backend: OpenBackend | None = None,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
     accept_changes: bool = False,
@@ -107,7 +118,7 @@ def resume(
     with reopen_run(path, kind="train") as run:
         config = change_length(run, load(TrainConfig, file=run.path / "config.toml"), steps=steps, minutes=minutes)
         plan = resolve_plan(config)
-        return _continue(plan, run, None, open_backend=open_backend, on_step=on_step, on_start=on_start)
+        return _continue(plan, run, None, open_backend=open_backend or Configured(), on_step=on_step, on_start=on_start)
 
 
 def _continue(
@@ -149,15 +160,20 @@ def _as_part(on_step: OnStep, part: str, record: dict[str, Any]) -> None:
     on_step(record | {"part": part})
 
 
+def _fit_overlap(config: TrainConfig, backend: Backend, lower: Callable[[str], None] | None) -> TrainConfig:
+    """The settings that this backend can run, found out now and not after the supervised start."""
+    if lower is None or not config.overlap or backend.supports_overlap:
+        check_overlap(config.overlap, backend)
+        return config
+    lower(f"overlap=0 instead of the recipe's overlap={config.overlap}: {NO_SNAPSHOTS}")
+    return replace(config, overlap=0, overlap_by="steps", max_age=None)
+
+
 def _check_first_task(plan: TrainPlan, backend: Backend) -> None:
     """Refuse a window that is too small for the first task now, and not after the supervised start."""
     window = backend.engine.window if isinstance(backend.engine, Windowed) else None
     split = plan.levels[0].split if plan.levels else plan.split
-    try:
-        check_first_task(plan.taskset, split, plan.config, backend.renderer, window=window)
-    except ConfigError:
-        backend.close()
-        raise
+    check_first_task(plan.taskset, split, plan.config, backend.renderer, window=window)
 
 
 def check_plan(config: TrainConfig) -> TrainPlan:

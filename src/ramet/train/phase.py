@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, clos
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -45,9 +45,16 @@ from ramet.train.updates import Batch, learn
 from ramet.train.watch import STOPPED, evaluation_value, stop_reason
 from ramet.types import Tree
 
+if TYPE_CHECKING:
+    from ramet.train.tinker.open import Known
+
 OnStart = Callable[[RunDir], None]  # called with the run directory as soon as it exists
 OpenBackend = Callable[[TrainConfig | WarmConfig], Backend]
 Evaluate = Callable[[int], Awaitable[dict[str, Any]]]
+NO_SNAPSHOTS = (
+    "the backend keeps no snapshot of published weights, so trees that are sampled while it trains would come from "
+    "weights that no version names"
+)
 
 
 def ignore(event: object) -> None:
@@ -65,13 +72,25 @@ def open_local(config: TrainConfig | WarmConfig) -> Backend:
     return open_backend(config)
 
 
-def open_configured(config: TrainConfig | WarmConfig) -> Backend:
-    """The backend that the settings name."""
-    if config.backend.kind == "local":
-        return open_local(config)
-    from ramet.train.tinker.open import open_backend
+class Configured:
+    """Opens the backends that the settings of one run name. Its server, if it has one, is probed once."""
 
-    return open_backend(config)
+    def __init__(self) -> None:
+        self._known: Known | None = None
+
+    def __call__(self, config: TrainConfig | WarmConfig) -> Backend:
+        if config.backend.kind == "local":
+            return open_local(config)
+        from ramet.train.tinker.open import Known, open_backend
+
+        self._known = self._known or Known()
+        return open_backend(config, known=self._known)
+
+
+def check_overlap(overlap: int, backend: Backend) -> None:
+    """Refuse to collect ahead on a backend that cannot sample while it trains."""
+    if overlap and not backend.supports_overlap:
+        raise ConfigError(f"overlap={overlap} does not work here: {NO_SNAPSHOTS}; add overlap=0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +136,7 @@ async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnS
     repeated from an older checkpoint.
     """
     config = phase.config
-    if phase.overlap and not backend.supports_overlap:
-        raise ConfigError("overlap=0: this backend cannot sample while it trains")
+    check_overlap(phase.overlap, backend)
     newest = latest(run.path)
     logged = 0 if newest is None else await backend.load(newest)
     steps = range(logged, config.steps)

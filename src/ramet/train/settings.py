@@ -236,7 +236,8 @@ class TrainConfig:
             )
         if self.backend.kind == "tinker" and self.temperature != 1:
             raise ConfigError(
-                f"backend.kind=tinker needs temperature=1, at which servers score; got {self.temperature:g}"
+                f"temperature={self.temperature:g} does not work with backend.kind=tinker: its servers compute "
+                "log-probs at temperature 1; add temperature=1"
             )
         _check_groups(self)
         _check_several(self)

@@ -35,7 +35,7 @@ from ramet.train.backend import Backend
 from ramet.train.collect import draw_budget
 from ramet.train.decisions import REPLAY
 from ramet.train.length import change_length
-from ramet.train.phase import OnStart, OpenBackend, Phase, continue_run, ignore, open_configured, reopen_run, tracked
+from ramet.train.phase import Configured, OnStart, OpenBackend, Phase, continue_run, ignore, reopen_run, tracked
 from ramet.train.prefetch import Collect
 from ramet.train.replay import replay, uses_tokens_of
 from ramet.train.rows import Row, tree_rows
@@ -49,14 +49,14 @@ def warmstart(
     config: WarmConfig,
     *,
     runs: Path | str = "runs",
-    open_backend: OpenBackend = open_configured,
+    open_backend: OpenBackend | None = None,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
 ) -> RunDir:
     """Teach a model by demonstrations; `ramet train` can begin with the last checkpoint of this run."""
     config = replace(config, model=resolve_model_path(config.model))
     check_source(config)
-    backend = open_backend(config)
+    backend = (open_backend or Configured())(config)
     run = RunDir.create(runs, config.name, config=config, kind="warmstart", facts=plugin_facts(config))
     with exclusive_lock(run.path):
         return _continue(config, run, backend, on_step=on_step, on_start=on_start)
@@ -66,7 +66,7 @@ def resume_warmstart(
     path: Path | str,
     *,
     steps: int | None = None,
-    open_backend: OpenBackend = open_configured,
+    open_backend: OpenBackend | None = None,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
     accept_changes: bool = False,
@@ -79,7 +79,7 @@ def resume_warmstart(
     with reopen_run(path, kind="warmstart") as run:
         config = change_length(run, load(WarmConfig, file=run.path / "config.toml"), steps=steps)
         check_source(config)
-        return _continue(config, run, open_backend(config), on_step=on_step, on_start=on_start)
+        return _continue(config, run, (open_backend or Configured())(config), on_step=on_step, on_start=on_start)
 
 
 def _continue(config: WarmConfig, run: RunDir, backend: Backend, *, on_step: OnStep, on_start: OnStart) -> RunDir:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.models.attention import Plan, using
+from ramet.models.attention import UNREAD, Plan, using
 from ramet.train.local.head import CHUNK_ELEMENTS, Targets, pick, token_logprobs
 from ramet.train.local.packing import pack
 from ramet.train.local.policy import Policy
@@ -77,6 +77,7 @@ def _packed(policy: Policy, rows: Sequence[Row]) -> _Reading:
     inputs = {
         "input_ids": to_device(packed.token_ids + padding, policy.device)[None],
         "position_ids": to_device(packed.depths + padding, policy.device)[None],
+        "attention_mask": UNREAD,
     }
     return _Reading(inputs=inputs, plan=plan, positions=packed.positions, tokens=packed.targets)
 
