@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 CLUSTER := .venv-cluster
+# Each worker takes tests in a row, so that most fixtures of a module are made once.
+PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo docs test test-clients test-cluster test-slow test-gpu test-peers docs-check fuzz soak partial-answers check format clean help
+.PHONY: demo docs test test-clients test-proxy test-cluster test-slow test-gpu test-peers docs-check fuzz soak partial-answers check format clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
@@ -15,7 +17,7 @@ demo: $(DONE)    ## train a model from nothing to delegate, and measure it (abou
 
 test: $(DONE)    ## the test suite; what takes long or needs more has a target of its own
 	@command -v chromium > /dev/null || echo "left out: tests of the viewer in a browser; to run them: apt-get install chromium"
-	$(BIN)/pytest -n auto --maxprocesses 4
+	$(BIN)/pytest $(PARALLEL)
 
 # LiteLLM and inspect_ai need different versions of openai. .venv-litellm also serves `ramet bench serve --python`.
 test-clients: $(DONE)  ## LangChain, LiteLLM and inspect_ai against `ramet serve`, in environments of their own (1.3 GB)
@@ -26,39 +28,50 @@ test-clients: $(DONE)  ## LangChain, LiteLLM and inspect_ai against `ramet serve
 	$(BIN)/python -m tests.serve.run_clients TestLangChain=.venv-clients/bin/python \
 		TestInspect=.venv-clients/bin/python TestLiteLLM=.venv-litellm/bin/python
 
-# The site has an environment of its own: 150 MB, most of it Zensical's. The build itself needs no network.
-docs: .venv-docs/.installed  ## the documentation site, in site/ (seconds; installs 150 MB once)
+test-proxy: $(DONE)  ## ramet through LiteLLM's real proxy, in an environment of its own (750 MB)
+	test -x .venv-litellm/bin/python || $(PYTHON) -m venv .venv-litellm
+	.venv-litellm/bin/python -m pip install --quiet pytest 'litellm[proxy]'
+	$(BIN)/python -m tests.engine.proxied .venv-litellm/bin/litellm
+
+# The site has an environment of its own: 190 MB, most of it Zensical's. The build itself needs no network.
+docs: .venv-docs/.installed  ## the documentation site, in site/ (seconds; installs 190 MB once)
 	.venv-docs/bin/zensical build --clean --strict
 
 .venv-docs/.installed: Makefile
 	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --quiet 'zensical==0.0.73' 'mkdocstrings-python==2.0.10'
+	.venv-docs/bin/python -m pip install --quiet 'zensical==0.0.73' 'mkdocstrings-python==2.0.10' 'ruff==0.14.0'
 	@touch $@
 
 docs-check: $(DONE)  ## blocks of the documentation that take seconds: those that train or need a shell
 	$(BIN)/pytest -m slow_docs tests/test_docs.py
 
 test-slow: $(DONE)  ## what takes many seconds: benchmarks, unpacking and comparing the real model, a comparison of rules
-	$(BIN)/pytest -m slow -n auto --maxprocesses 4
+	$(BIN)/pytest -m slow $(PARALLEL)
 
 test-gpu: $(DONE)  ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
 
+# The Tinker client leaves sockets to the garbage collector, in whichever test that happens to run.
+LEAKS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 test-cluster: $(DONE) $(CLUSTER)/.installed  ## real servers on loopback: SkyRL (Tinker API), vllm-router; installs 2.4 GB once
 	@echo "$(CLUSTER)/server runs SkyRL, $(CLUSTER)/router vllm-router; compiled programs stay in $(CLUSTER)/jax"
-	$(CLUSTER)/client/bin/python -m pytest -m cluster tests/cluster
+	$(CLUSTER)/client/bin/python -m pytest -m cluster $(LEAKS) tests/cluster
 
-# verifiers 0.1 has environments with rubrics, later versions have tasksets with rewards: both are tested.
+# verifiers 0.1 has environments with rubrics, later versions have tasksets with rewards: both are tested. verifiers and
+# inspect_ai need different versions of openai.
 PEER_TOOLS := 'pytest>=8' 'hypothesis>=6.100' 'trio>=0.27'
-test-peers: .venv-peers/.installed .venv-peers-rubric/.installed  ## real verifiers and inspect_ai, in environments of their own
-	.venv-peers/bin/pytest -m peers tests/peers/test_inspect.py tests/peers/test_verifiers_tasks.py
-	.venv-peers-rubric/bin/pytest -m peers tests/peers/test_verifiers_rubric.py
+PEERS := .venv-peers-inspect .venv-peers-tasks .venv-peers-rubric
+test-peers: $(PEERS:=/.installed)  ## real verifiers and inspect_ai, in environments of their own (2.5 GB)
+	.venv-peers-inspect/bin/python -m pytest -m peers tests/peers/test_inspect.py
+	.venv-peers-tasks/bin/python -m pytest -m peers tests/peers/test_verifiers_tasks.py
+	.venv-peers-rubric/bin/python -m pytest -m peers tests/peers/test_verifiers_rubric.py tests/peers/test_verifiers_tools.py
 
-.venv-peers/.installed: PEERS = 'inspect-ai>=0.3.140' 'verifiers>=0.4'
-.venv-peers-rubric/.installed: PEERS = 'verifiers>=0.1.9,<0.2'
-.venv-peers/.installed .venv-peers-rubric/.installed: pyproject.toml
+.venv-peers-inspect/.installed: PEER = 'inspect-ai>=0.3.140' 'openai>=3.4'
+.venv-peers-tasks/.installed: PEER = 'verifiers>=0.4'
+.venv-peers-rubric/.installed: PEER = 'verifiers>=0.1.9,<0.2'
+$(PEERS:=/.installed): pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --editable . $(PEER_TOOLS) $(PEERS)
+	$(@D)/bin/python -m pip install --quiet --editable . $(PEER_TOOLS) $(PEER)
 	@touch $@
 
 fuzz: $(DONE)    ## 200,000 outputs of models and all hostile cells (about half an hour on one core)
@@ -75,7 +88,7 @@ check: $(DONE)   ## format, lint, strict types, tests
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/ruff check src tests examples
 	$(BIN)/pyright
-	$(BIN)/pytest -n auto --maxprocesses 4
+	$(BIN)/pytest $(PARALLEL)
 
 format: $(DONE)  ## rewrite the code in the house style
 	$(BIN)/ruff format src tests examples
@@ -109,5 +122,5 @@ $(CLUSTER)/.installed: Makefile
 	@touch $@
 
 clean:           ## remove the environments and caches
-	rm -rf $(VENV) $(CLUSTER) .venv-clients .venv-litellm .venv-peers .venv-peers-rubric .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLUSTER) .venv-clients .venv-litellm $(PEERS) .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Spinning threads make tiny models many times slower on a busy machine. Torch reads this at import, here and in every
@@ -18,6 +19,8 @@ import pytest
 import trio.testing
 from hypothesis import HealthCheck, settings
 
+from tests import fork_server
+
 T = TypeVar("T")
 
 # A busy machine may take any time for one example.
@@ -27,6 +30,17 @@ settings.load_profile("ramet")
 # A shell that starts this in the background ignores Ctrl-C, and child processes inherit that: tests of interrupts would
 # never end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers of xdist share the server of the process that started them
+        config.add_cleanup(fork_server.start())
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that is imported by now out of garbage collection: to go through it takes longer than most tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import ramet
 
 SOURCE = Path(ramet.__file__).parent
@@ -101,24 +99,19 @@ def test_the_root_holds_the_vocabulary_and_the_seams_and_nothing_else() -> None:
     assert len(ROOT_MODULES) <= 9
 
 
-@pytest.mark.parametrize("module", sorted(set(modules()) - FRONT_DOOR))
-def test_a_module_imports_only_its_own_package_and_lower_layers(module: str) -> None:
-    wrong = {
-        name
-        for name in own(imports(module)) - {"ramet"}
-        if package(name) != package(module) and layer(name) >= layer(module)
-    }
-    assert wrong == set()
+def test_a_module_imports_only_its_own_package_and_lower_layers() -> None:
+    checked = sorted(set(modules()) - FRONT_DOOR)
+    assert {module: wrong for module in checked if (wrong := not_lower(module, own(imports(module)) - {"ramet"}))} == {}
 
 
-@pytest.mark.parametrize("module", sorted(set(modules()) - NAMES_TYPES_OF_EVERY_LAYER))
-def test_a_module_names_types_of_its_own_and_lower_layers_only(module: str) -> None:
-    wrong = {
-        name
-        for name in own(imports(module, types=True))
-        if package(name) != package(module) and layer(name) >= layer(module)
-    }
-    assert wrong == set()
+def test_a_module_names_types_of_its_own_and_lower_layers_only() -> None:
+    checked = sorted(set(modules()) - NAMES_TYPES_OF_EVERY_LAYER)
+    assert {module: wrong for module in checked if (wrong := not_lower(module, own(imports(module, types=True))))} == {}
+
+
+def not_lower(module: str, names: set[str]) -> set[str]:
+    """The names that belong to another package of the same layer or of a higher one."""
+    return {name for name in names if package(name) != package(module) and layer(name) >= layer(module)}
 
 
 def test_packages_do_not_import_each_other_in_a_circle() -> None:
@@ -150,12 +143,11 @@ def test_only_the_command_line_imports_the_command_line() -> None:
     assert wrong == set()
 
 
-@pytest.mark.parametrize("module", [name for name in sorted(modules()) if not name.startswith(WITH_TORCH)])
-def test_torch_is_named_only_where_models_run(module: str) -> None:
+def test_torch_is_named_only_where_models_run() -> None:
     """Two places ask torch about itself: TensorBoard's writer comes with it, and a report names its version."""
     excused = {"ramet.train.track", "ramet.evaluate.model"}
-    named = {name.partition(".")[0] for name in imports(module)} & TORCH
-    assert module in excused or named == set()
+    checked = [name for name in modules() if not name.startswith(WITH_TORCH) and name not in excused]
+    assert [name for name in checked if {word.partition(".")[0] for word in imports(name)} & TORCH] == []
 
 
 def test_importing_everything_that_is_free_of_torch_loads_no_torch() -> None:
@@ -167,6 +159,6 @@ def test_importing_everything_that_is_free_of_torch_loads_no_torch() -> None:
     assert loaded & TORCH == set()
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_no_module_is_longer_than_a_reader_can_hold(module: str) -> None:
-    assert len(modules()[module].read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+def test_no_module_is_longer_than_a_reader_can_hold() -> None:
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
+    assert {name: number for name, number in lines.items() if number > MAX_LINES} == {}

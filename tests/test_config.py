@@ -36,7 +36,7 @@ SETTINGS = {
     ],
     EngineConfig: [
         *["kind", "provider", "base_url", "model", "tokenizer", "top_p", "top_k", "concurrency", "tries", "stall_s"],
-        *["session_id"],
+        *["deadline_s", "session_id"],
         *["device", "dtype", "max_batch", "cache_tokens", "window", "options"],
     ],
     ramet.Budget: [
@@ -184,6 +184,7 @@ def test_a_folder_without_a_config_is_not_a_model(tmp_path: Path) -> None:
             "(accepted: budget.prices.prompt, budget.prices.cached, budget.prices.generated)",
         ),
         (["dialect.kind=x"], "dialect is a string, not a table of settings; got {'kind': 'x'}"),
+        (["context=a.md"], "context: input should be a list, like [\"a\"] or [1, 2]; got 'a.md'"),
         (["budget=5"], "budget is a table of settings, not 5"),
         (["budget.tokens"], "'budget.tokens' is not a setting: write key=value, like budget.tokens=2000"),
         (["=5"], "'=5' is not a setting: write key=value, like budget.tokens=2000"),

@@ -67,7 +67,10 @@ def test_pages_of_the_site_link_to_nothing_outside_docs() -> None:
 
 def test_the_site_loads_nothing_from_elsewhere() -> None:
     assert SITE["theme"]["font"] is False
-    assert not {"extra_css", "extra_javascript", "analytics"} & SITE.keys()
+    assert not {"extra_javascript", "analytics"} & SITE.keys()
+    styles = "".join((DOCS / name).read_text(encoding="utf-8") for name in SITE["extra_css"])
+    assert "url(" not in styles
+    assert "@import" not in styles
 
 
 def test_the_api_page_has_every_public_name_once() -> None:

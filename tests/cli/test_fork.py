@@ -16,6 +16,7 @@ from ramet.tasks.play import demonstrate
 from ramet.tokens.huggingface import load_renderer
 from ramet.train.settings import TrainConfig
 from tests.cli.test_main import complaint, printed
+from tests.fork_server import installed
 
 MODEL = ("--model", "nano")
 
@@ -62,7 +63,7 @@ def test_a_fork_shows_both_trees_and_is_stored_with_its_provenance(tmp_path: Pat
 
 def test_a_fork_without_delegation_is_one_node_and_can_be_printed_as_json(tmp_path: Path, made: Path) -> None:
     words = ("fork", str(made), "--node", "0", "--turn", "0", "--without-delegation", "--seed", "1", *MODEL)
-    facts = json.loads(printed(tmp_path, *words, "--json"))
+    facts = json.loads(printed(tmp_path, *words, "--json", start=installed))
     assert facts["fork"]["option"] == {"without_delegation": True}
     assert facts["first_difference"] == {"path": [], "turn": 0}
     assert len(facts["recorded"]["nodes"]) > 1

@@ -22,7 +22,8 @@ from ramet.tasks.question import resolve_run
 from ramet.tasks.questions import read_questions
 from ramet.terminal.training import run_command
 from ramet.train.settings import TrainConfig
-from tests.cli.test_main import RAMET, Server, call, complaint, environment, printed, server
+from tests.cli.test_main import Server, call, complaint, printed, server
+from tests.fork_server import command, environment, installed
 
 __all__ = ["server"]  # the fixture
 
@@ -43,7 +44,7 @@ def test_texts_of_files_and_standard_input_are_there_under_their_names(tmp_path:
     (tmp_path / "rules.txt").write_text("Be brief.\n")
     words = ["run", "What changed?", "-", "--context", "x/a.md", "--context", "y/a.md", "--system", "rules.txt"]
     done = subprocess.run(
-        [RAMET, *words, *to(server)], cwd=tmp_path, env=environment(), input="piped", capture_output=True, text=True
+        command(*words, *to(server)), cwd=tmp_path, env=environment(), input="piped", capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "- x/a.md\n- y/a.md\n- stdin" in asked(server)
@@ -180,7 +181,7 @@ def test_questions_of_a_file_are_answered_once_and_resumed(tmp_path: Path, serve
     assert printed(tmp_path, *command).count("\n") == 2
     assert len(server.bodies) == 4
     assert len(list(ramet.read_trees(run))) == 4
-    assert "questions are answered already" in printed(tmp_path, *command[:-1])
+    assert "questions were done before" in printed(tmp_path, *command[:-1])
 
 
 def test_rows_have_texts_and_ids_and_a_question_without_an_answer_is_exit_code_1(
@@ -217,7 +218,7 @@ def test_a_file_of_questions_with_a_mistake_is_one_line(tmp_path: Path, text: st
 
 
 def test_runs_are_listed_with_what_they_hold(tmp_path: Path) -> None:
-    assert "no runs yet" in printed(tmp_path, "ls")
+    assert "no runs yet" in printed(tmp_path, "ls", start=installed)
     printed(tmp_path, "tour", "--pace", "0")
     run = ramet.RunDir.create(tmp_path / "runs", "learner", kind="train")
     (run.path / "config.toml").write_text('task = "codes:train"\nsteps = 90\n')

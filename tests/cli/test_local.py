@@ -43,7 +43,7 @@ def test_a_device_that_does_not_exist_is_one_line(tmp_path: Path, smollm2: Path)
 def test_a_model_name_with_a_server_is_looked_up_on_the_server(tmp_path: Path, server: Server) -> None:
     done = call(tmp_path, "run", "q", "--model", "smollm2", "--base-url", server.url)
     assert done.returncode == 0, done.stderr
-    assert f"'smollm2' is not among the models that {server.url} lists: tiny" in done.stderr
+    assert f"'smollm2' is requested, although it is not among the models that {server.url} lists: tiny" in done.stderr
 
 
 def test_top_p_and_top_k_go_to_the_server(tmp_path: Path, server: Server) -> None:

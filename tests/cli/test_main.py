@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ import pytest
 
 import ramet
 from ramet.types import Piece, State
+from tests.fork_server import command, environment, installed
+from tests.waiting import PATIENCE_S
 
-RAMET = Path(sys.executable).with_name("ramet")
-SOURCE = str(Path(ramet.__file__).parents[1])  # the command runs the code that is tested
 KEY = "sk-never-store-me"
 
 
@@ -33,6 +31,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.reply: str | None = "Answer: forty-two"  # None: never replies
         self.status = 200
+        self.one_by_one = threading.Lock()
         self.asked = threading.Event()
         self.closing = threading.Event()
         self.bodies: list[dict[str, Any]] = []
@@ -51,15 +50,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         server = self.server
-        server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        server.keys.append(self.headers["Authorization"])
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with server.one_by_one:
+            server.bodies.append(body)
+            server.keys.append(self.headers["Authorization"])
+            reply = server.reply  # may depend on the number of requests
         server.asked.set()
-        if server.reply is None:
+        if reply is None:
             server.closing.wait()
         elif server.status != 200:
-            self._send(server.status, {"error": {"message": f"{server.reply} {self.headers['Authorization']}"}})
+            self._send(server.status, {"error": {"message": f"{reply} {self.headers['Authorization']}"}})
         else:
-            choice = {"message": {"role": "assistant", "content": server.reply}, "finish_reason": "stop"}
+            choice = {"message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
             self._send(200, {"choices": [choice], "usage": {"prompt_tokens": 30, "completion_tokens": 5}})
 
     def _send(self, status: int, body: object) -> None:
@@ -85,17 +87,14 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def environment(**more: str) -> dict[str, str]:
-    """No API keys, proxies or narrow terminal of the developer."""
-    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "160", "PYTHONPATH": SOURCE, **more}
+def call(
+    cwd: Path, *words: str | bytes, start: Callable[..., list[str | bytes]] = command, **env: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(start(*words), cwd=cwd, env=environment(**env), capture_output=True, encoding="utf-8")
 
 
-def call(cwd: Path, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([RAMET, *words], cwd=cwd, env=environment(**env), capture_output=True, encoding="utf-8")
-
-
-def printed(cwd: Path, *words: str, **env: str) -> str:
-    done = call(cwd, *words, **env)
+def printed(cwd: Path, *words: str, start: Callable[..., list[str | bytes]] = command, **env: str) -> str:
+    done = call(cwd, *words, start=start, **env)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -114,11 +113,11 @@ def complaint(cwd: Path, *words: str | bytes) -> str:
 def start(cwd: Path, server: Server) -> subprocess.Popen[str]:
     """A run whose server has got the request and does not reply."""
     server.reply = None
-    command = [RAMET, "run", "Will it end?", "--base-url", server.url, "--model", "tiny", "--dialect", "tools"]
+    words = ("run", "Will it end?", "--base-url", server.url, "--model", "tiny", "--dialect", "tools")
     process = subprocess.Popen(
-        command, cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        installed(*words), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert server.asked.wait(60)
+    assert server.asked.wait(PATIENCE_S)
     return process
 
 
@@ -203,7 +202,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
         (["run", " ", "--model", "m"], "the question is empty"),
         (["show", "missing"], "missing is not a run directory"),
         (["show", "no\nsuch"], "is not a run directory"),
-        (["sql", "missing", "select 1"], "missing is not a run directory"),
+        (["sql", "missing", "select 1"], "missing is not a run directory: it does not exist"),
         (["tour", "--pace", "slow"], "Invalid value for '--pace'"),
         (["bench", "runtime", "--fanout", "0"], "--fanout"),
     ],
@@ -214,9 +213,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str],
 
 
 def test_a_server_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
+    with socket.socket() as closed:  # it has a port, which so stays free, and does not listen
+        closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
-    assert f"cannot reach {url}" in complaint(tmp_path, "run", "q", "--model", "tiny", "--base-url", url)
+        assert f"cannot reach {url}" in complaint(tmp_path, "run", "q", "--model", "tiny", "--base-url", url)
 
 
 @pytest.mark.parametrize(
@@ -398,8 +398,10 @@ def test_a_killed_run_has_no_tree(tmp_path: Path, server: Server) -> None:
 
 def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
     run = stored(tmp_path)
-    command = [RAMET, "sql", str(run), "select range, repeat('x', 100) as x from range(5000)", "--json"]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    words = ("sql", str(run), "select range, repeat('x', 100) as x from range(5000)", "--json")
+    with subprocess.Popen(
+        installed(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
@@ -435,7 +437,7 @@ def test_brackets_in_paths_are_printed_as_they_are(tmp_path: Path, server: Serve
 
 
 def test_the_tour_shows_a_refused_grant_and_a_partial_answer(tmp_path: Path) -> None:
-    said = printed(tmp_path, "tour", "--pace", "0", "--runs", "made")
+    said = printed(tmp_path, "tour", "--pace", "0", "--runs", "made", start=installed)
     assert "one grant was refused" in said
     assert "refused: Cost of it all: 20 tokens are too few" in said
     assert "budget: partial answer" in said

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ramet.report.facts import parse_named_run
-from tests.cli.test_main import complaint, environment, printed
+from tests.cli.test_main import complaint, printed
+from tests.fork_server import environment, installed
 from tests.report.samples import records, run_dir, tree
 
 
@@ -31,7 +32,7 @@ def test_it_prints_the_headline_a_table_and_the_path_of_the_page(tmp_path: Path)
 
 def test_the_page_of_one_run_is_inside_it(tmp_path: Path) -> None:
     run_dir(tmp_path, "asked", kind="run", trees=[tree("abc", split=True)])
-    output = printed(tmp_path, "report", "asked").splitlines()
+    output = printed(tmp_path, "report", "asked", start=installed).splitlines()
     assert output == ["asked: 1 tree.", "", "asked/report/index.html  (open it in a browser)"]
 
 

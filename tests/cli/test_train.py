@@ -17,7 +17,8 @@ from ramet.store import RunDir
 from ramet.store.checkpoints import latest
 from ramet.train.loop import check_plan
 from ramet.train.settings import TrainConfig
-from tests.cli.test_main import RAMET, complaint, environment, printed
+from tests.cli.test_main import complaint, printed
+from tests.fork_server import command, environment, installed
 from tests.train import small
 
 
@@ -48,9 +49,13 @@ def test_a_run_prints_one_line_per_step_and_can_be_queried_afterwards(tmp_path: 
 
 
 def test_an_interrupted_run_prints_how_to_resume_it(tmp_path: Path, recipe: str) -> None:
-    words = ["train", recipe, "steps=100000", "save_every=100000"]
     process = subprocess.Popen(
-        [RAMET, *words], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("train", recipe, "steps=100000", "save_every=100000"),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert any("step 3" in line for line in process.stdout)
@@ -74,7 +79,7 @@ def test_a_warm_start_as_json_is_one_line_per_step(tmp_path: Path, folder: Path)
         "steps=3",
         "trees_per_step=2",
     ]
-    said = printed(tmp_path, "warmstart", *words, "--json")
+    said = printed(tmp_path, "warmstart", *words, "--json", start=installed)
     assert [json.loads(line)["step"] for line in said.splitlines()] == [0, 1, 2]
     assert latest(tmp_path / "runs" / "warmstart") is not None
 

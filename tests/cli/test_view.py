@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from ramet.cli.main import app
 from ramet.errors import ConfigError, StoreError
 from tests.view.samples import write_runs
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +30,10 @@ def test_the_address_is_printed_and_ctrl_c_ends_the_viewer(runs: Path) -> None:
         address = process.stderr.readline().strip()
         found = re.fullmatch(r"(http://127\.0\.0\.1:\d+/[\w-]{24}/)#/run/orchard", address)
         assert found is not None
-        assert [run["id"] for run in httpx.get(found[1] + "api/runs").json()["runs"]] == ["orchard"]
+        listed = httpx.get(found[1] + "api/runs", timeout=PATIENCE_S).json()["runs"]
+        assert [run["id"] for run in listed] == ["orchard"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_chosen_trees_are_written_as_one_file(runs: Path, tmp_path: Path) -> None:

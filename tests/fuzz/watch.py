@@ -45,7 +45,6 @@ async def watch() -> AsyncIterator[Watched]:
             group.cancel_scope.cancel()
     finally:
         watched.grown_mb = _kilobytes("VmHWM") / 1024 - before
-        gc.unfreeze()
 
 
 async def _tick(watched: Watched) -> None:
