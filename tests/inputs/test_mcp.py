@@ -185,7 +185,7 @@ def test_tools_are_called_in_a_tree_under_its_budget(address: str) -> None:
 
     tree = anyio.run(run)
     assert "weather: Oslo: sun for 1 days" in (tree.answer or "")
-    assert "async weather(city: str, days: int = 1)\n    The weather of a city." in tree.root.pieces[0].text
+    assert "\nweather(city: str, days: int = 1)\n    The weather of a city." in tree.root.pieces[0].text
 
 
 def test_a_command_gets_the_variables_that_are_named_and_a_url_the_key() -> None:
