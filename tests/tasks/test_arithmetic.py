@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.errors import ConfigError
-from ramet.tasks.arithmetic import Arithmetic, draw, parse_filled, partial_credit
+from ramet.tasks.arithmetic import Arithmetic, draw, partial_credit
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.expression import count_operators, find_expression, parse
 from ramet.tasks.play import demonstrate
@@ -354,11 +354,6 @@ def test_no_prompt_shows_the_value() -> None:
             given_to_root = tree.root.pieces[0].text
             assert str(task.reference) not in given_to_root
             assert task.question in given_to_root
-
-
-def test_answers_fill_their_places_with_brackets_around_negative_ones() -> None:
-    assert parse_filled("?-?*2", ["-4", "It is 3"]).value() == -10
-    assert parse_filled("-?+?", ["-4", "-5"]).value() == -1
 
 
 def test_the_right_solution_scores_one_and_a_wrong_one_less() -> None:

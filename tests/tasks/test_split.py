@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from ramet.interfaces import Ask
 from ramet.tasks.aggregate.taskset import Aggregate
-from ramet.tasks.arithmetic import Arithmetic, parse_filled
+from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.codes import Codes, last_digit, pattern_in, split_pattern
 from ramet.tasks.craft.parts import split_targets
 from ramet.tasks.craft.plan import Way, Ways
 from ramet.tasks.craft.taskset import Craft
 from ramet.tasks.craft.world import goal_for
 from ramet.tasks.expression import parse
-from ramet.tasks.expression_cuts import chain_steps, split_expression
+from ramet.tasks.expression_cuts import chain_steps, fill, split_expression
 from ramet.tasks.number_search import NumberSearch
 from ramet.tasks.registry import load_taskset
 from ramet.tasks.split import Split, SplitsTask, can_split, chunks, cut_texts, deal_texts, split_task, splittable
@@ -77,7 +77,7 @@ def test_the_parts_of_an_expression_put_together_have_its_value(text: str, parts
     assert len(split.parts) <= parts
     if split.parts:
         values = [str(parse(goal.removeprefix("Compute ")).value()) for goal in goals(split)]
-        assert parse_filled(shape_of(split), values).value() == parse(text).value()
+        assert parse(fill(shape_of(split), values)).value() == parse(text).value()
 
 
 def test_a_chain_goes_from_left_to_right_with_the_value_so_far() -> None:

@@ -17,7 +17,6 @@ from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.erring import Check, Habits, Wrong
 from ramet.tasks.expression import (
-    Product,
     Sum,
     contains,
     count_operators,
@@ -27,7 +26,7 @@ from ramet.tasks.expression import (
     steps,
     unwrap,
 )
-from ramet.tasks.expression_cuts import split_expression
+from ramet.tasks.expression_cuts import Cut, cut_evenly, cut_product, cut_sum, fill, split_expression
 from ramet.tasks.manner import make_manner
 from ramet.tasks.registry import check_index, parse_range
 from ramet.tasks.split import Split
@@ -37,7 +36,7 @@ INTEGER = re.compile(r"-?\d+")
 WORKING = ("steps", "rewrites")
 SYMBOLS, WEIGHTS = "+-*", (4.0, 3.0, 6.0)
 MOST_PAIRS, NEAR_PAIR, WIDE_PAIR = 2, 0.55, 0.22
-SMALL = 2  # most operators that a node of the uniform style computes itself
+PART = 5  # most operators that a node of the uniform style computes itself
 
 
 class Arithmetic:
@@ -246,7 +245,8 @@ def _free(spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
 class Calculator:
     """Computes an expression step by step, or cuts it at random places and delegates the parts.
 
-    In the uniform style every node with more than two operators cuts its expression in the middle.
+    In the uniform style every node with more than `PART` operators cuts its expression into even parts of at most that
+    many. A node that delegates first writes the expression with brackets around the parts.
     """
 
     def __init__(
@@ -264,82 +264,44 @@ class Calculator:
         cut = self._cut(expression, view) if self._splits(expression, view) else None
         if cut is None:
             return self._work_out(expression)
-        parts, put_together = cut
         if view.turn == 0:
-            return Move(asks=tuple(Ask(goal=f"Compute {part}") for part in parts))
-        if not all(INTEGER.fullmatch(answer) for answer in view.history[0]) or len(view.history[0]) < len(parts):
+            return Move(thought=cut.plan, asks=tuple(Ask(goal=f"Compute {part}") for part in cut.parts))
+        answers = view.history[0]
+        if not all(INTEGER.fullmatch(answer) for answer in answers) or len(answers) < len(cut.parts):
             return self._work_out(expression)  # a clone was refused, or did not get to its answer
-        return self._work_out(parse_filled(put_together, view.history[0]))
+        return self._work_out(parse(fill(cut.shape, answers)), written=True)
 
-    def _work_out(self, expression: Sum) -> Move:
+    def _work_out(self, expression: Sum, *, written: bool = False) -> Move:
+        """Compute an expression; with `written`, write it down first."""
         # The last rewrite is the answer.
         lines = steps(expression) if self.working == "steps" else rewrites(expression)[:-1]
+        if written and count_operators(expression):
+            lines = [str(expression), *lines]
         return Move(thought="\n".join(lines), answer=str(expression.value()))
 
     def _splits(self, expression: Sum, view: View) -> bool:
         """Whether this node delegates: a root always, a clone at random; in the uniform style by its size."""
         if self.uniform:
-            return self.delegate and count_operators(expression) > SMALL
+            return self.delegate and count_operators(expression) > PART
         if not self.delegate or view.depth >= 3 or count_operators(expression) < 2:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.3)
 
-    def _cut(self, expression: Sum, view: View) -> tuple[list[str], str] | None:
-        """The parts to delegate, and the expression with a `?` for each."""
+    def _cut(self, expression: Sum, view: View) -> Cut | None:
+        if self.uniform:
+            return cut_evenly(expression, PART)
         dice = Dice("cut", *self.dice_seed, view.goal)
         terms = unwrap(expression).terms
         if len(terms) == 1:
-            return _cut_product(terms[0][1], terms[0][0], None if self.uniform else dice)
-        if self.uniform:
-            return _cut_sum(terms, [len(terms) // 2])
+            sign, product = terms[0]
+            edge = dice.between(1, len(product.factors) - 1) if len(product.factors) > 1 else 0
+            return cut_product(product, sign, edge)
         for _ in range(8):  # a cut into plain numbers leaves nothing to delegate
             edges = sorted(dice.sample(range(1, len(terms)), dice.between(1, min(3, len(terms) - 1))))
-            cut = _cut_sum(terms, edges)
-            if cut[0]:
+            cut = cut_sum(terms, edges)
+            if cut.parts:
                 return cut
         return None
-
-
-def _cut_sum(terms: Sequence[tuple[int, Product]], edges: Sequence[int]) -> tuple[list[str], str]:
-    chunks = [terms[a:b] for a, b in zip([0, *edges], [*edges, len(terms)], strict=True)]
-    parts: list[str] = []
-    shape = ""
-    for chunk in chunks:
-        sign = chunk[0][0]
-        # The sign of a chunk stays outside; signs inside are relative to it.
-        part = Sum(tuple((sign * other, term) for other, term in chunk))
-        text = str(part)
-        shape += ("+" if sign > 0 else "-") if shape or sign < 0 else ""
-        if count_operators(part):
-            parts.append(text)
-            shape += "?"
-        else:
-            shape += text
-    return parts, shape
-
-
-def _cut_product(term: Product, sign: int, dice: Dice | None) -> tuple[list[str], str] | None:
-    """Cut a product at a random place, or without dice in the middle."""
-    factors = term.factors
-    if len(factors) == 1:
-        return None
-    edge = len(factors) // 2 if dice is None else dice.between(1, len(factors) - 1)
-    sides = [Product(factors[:edge]), Product(factors[edge:])]
-    parts = [str(side) for side in sides if count_operators(Sum(((1, side),)))]
-    shape = "*".join("?" if count_operators(Sum(((1, side),))) else str(side) for side in sides)
-    return (parts, ("-" if sign < 0 else "") + shape) if parts else None
-
-
-def parse_filled(shape: str, answers: Sequence[str]) -> Sum:
-    """The shape with an answer for each `?`, negative ones in brackets.
-
-    Example:
-        parse_filled("?-?*2", ["-4", "3"])  # parse("(-4)-3*2")
-    """
-    for answer in answers:
-        number = INTEGER.findall(answer)[-1]
-        shape = shape.replace("?", f"({number})" if number.startswith("-") else number, 1)
-    return parse(shape)
 
 
 # Its mistakes.

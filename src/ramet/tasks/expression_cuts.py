@@ -1,12 +1,95 @@
-"""A fixed rule that cuts an expression into parts of nearly equal size."""
+"""Cutting an expression into parts: for demonstrations, and by a fixed rule for the controls of an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ramet.interfaces import Ask
 from ramet.tasks.expression import Product, Sum, count_operators, unwrap
 from ramet.tasks.split import Split, chunks
+
+# Demonstrations.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Parts to delegate, the expression with brackets around them, and the expression with a `?` for each."""
+
+    parts: tuple[str, ...]
+    plan: str
+    shape: str
+
+
+def cut_sum(terms: Sequence[tuple[int, Product]], edges: Sequence[int]) -> Cut:
+    """Cut a sum before the terms at `edges`; a part keeps the sign of its first term.
+
+    Example:
+        For 1-2-3+4 with the edges 1 and 3: the part "-2-3", the plan "1+(-2-3)+4" and the shape "1+?+4".
+    """
+    parts: list[str] = []
+    plan = shape = ""
+    for chunk in (terms[a:b] for a, b in zip([0, *edges], [*edges, len(terms)], strict=True)):
+        text = str(Sum(tuple(chunk)))
+        is_part = count_operators(Sum(tuple(chunk))) > 0
+        joint = "+" if shape and (is_part or not text.startswith("-")) else ""
+        parts += [text] if is_part else []
+        plan += joint + (f"({text})" if is_part else text)
+        shape += joint + ("?" if is_part else text)
+    return Cut(parts=tuple(parts), plan=plan, shape=shape)
+
+
+def cut_product(product: Product, sign: int, edge: int) -> Cut | None:
+    """Cut a product before the factor at `edge`; None if that leaves nothing to compute on either side.
+
+    Example:
+        For 2*3*4 with the edge 2: the part "2*3", the plan "(2*3)*4" and the shape "?*4".
+    """
+    sides = [Product(product.factors[:edge]), Product(product.factors[edge:])]
+    if not all(side.factors for side in sides):
+        return None
+    is_part = [count_operators(Sum(((1, side),))) > 0 for side in sides]
+    before = "-" if sign < 0 else ""
+    bracketed = [str(side) if len(side.factors) == 1 else f"({side})" for side in sides]
+    parts = tuple(str(side) for side, part in zip(sides, is_part, strict=True) if part)
+    shape = "*".join("?" if part else str(side) for side, part in zip(sides, is_part, strict=True))
+    return Cut(parts=parts, plan=before + "*".join(bracketed), shape=before + shape) if parts else None
+
+
+def cut_evenly(expression: Sum, most: int) -> Cut | None:
+    """Cut a sum into even parts of about `most` operators, a product in the middle.
+
+    Example:
+        For 1+2+3-4-5-6 and 2 operators: the plan "(1+2+3)+(-4-5-6)".
+    """
+    terms = unwrap(expression).terms
+    if len(terms) == 1:
+        sign, product = terms[0]
+        return cut_product(product, sign, len(product.factors) // 2)
+    weights = [count_operators(Sum((term,))) + 1 for term in terms]
+    groups = chunks(weights, max(2, -(-sum(weights) // (most + 1))))
+    cut = cut_sum(terms, [group.start for group in groups[1:]])
+    return cut if cut.parts else None
+
+
+def fill(shape: str, answers: Sequence[str]) -> str:
+    """The shape with an answer for each `?`; a negative one takes the place of a plus sign, or has brackets.
+
+    Example:
+        fill("?+?-?*2", ["-4", "-1", "3"])  # "-4-1-3*2"
+    """
+    for answer in answers:
+        before, _, after = shape.partition("?")
+        is_factor = before.endswith("*") or after.startswith("*")
+        if answer.startswith("-") and before.endswith("+") and not is_factor:
+            before = before[:-1]
+        elif answer.startswith("-") and (before or is_factor):
+            answer = f"({answer})"
+        shape = before + answer + after
+    return shape
+
+
+# Controls.
 
 Pieces = list[str | Sum]
 
