@@ -219,6 +219,8 @@ def test_facts_say_what_the_trees_were_like(backend: LocalBackend, folder: Path)
     assert (facts["trees"], facts["groups"], facts["flat"]) == (12, 2, 0)
     assert (facts["success"], facts["score"], facts["success_by_depth"]) == (0.25, 0.25, [0.25, 1.0])
     assert (facts["delegated"], facts["nodes"]) == (1.0, 3.0)
+    assert (facts["success_delegated"], facts["success_alone"]) == (facts["success"], None)
+    assert facts["trees_delegated"] == facts["trees"]
     assert facts["tokens"] == sum(tree.usage.tokens for tree in trees) / 12
     assert facts["critical_path_tokens"] == sum(tree.usage.critical_path_tokens for tree in trees) / 12
     assert 0 < facts["entropy"] < math.log(900)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ramet.train.settings import StopConfig
-from ramet.train.watch import STOPPED, evaluation_value, moving_means, stop_reason
+from ramet.train.watch import STOPPED, delegation_note, evaluation_value, moving_means, stop_reason
 
 
 def records(*success: float | None, flat: int = 0, **more: Any) -> list[dict[str, Any]]:
@@ -80,6 +80,44 @@ def test_a_run_that_is_resumed_after_it_stopped_starts_with_a_clean_record() -> 
     before[-1] |= {STOPPED: "success fell"}
     assert stop_reason([*before, *records(0.0, flat=2)], stop) is None
     assert stop_reason([*before, *records(0.0, 0.0, flat=2)], stop) is not None
+
+
+def delegating(*shares: float) -> list[dict[str, Any]]:
+    """Steps of ten trees; a fifth of those that delegate are right, and four fifths of the others."""
+    return [
+        {
+            "trees": 10,
+            "delegated": share,
+            "trees_delegated": round(10 * share),
+            "success_delegated": 0.2 if share else None,
+            "success_alone": 0.8,
+        }
+        for share in shares
+    ]
+
+
+def test_the_step_at_which_trees_cease_to_delegate_has_a_note() -> None:
+    steps = delegating(0.4, 0.6, 0.2, 0.0, 0.0, 0.0)
+    noted = [end for end in range(1, len(steps) + 1) if delegation_note(steps[:end], 2)]
+    assert noted == [5]  # the means over two steps: 0.5, 0.4, 0.1, 0.0, 0.0
+    assert delegation_note(steps[:5], 2) == (
+        "trees have ceased to delegate: 0.0% over the last 2 steps, 50% over the first. Of those first trees, "
+        "20% that delegated were right, and 80% of the others"
+    )
+
+
+def test_a_run_that_never_delegated_much_or_still_does_has_no_note() -> None:
+    assert delegation_note(delegating(0.0, 0.1, 0.0, 0.0), 2) is None
+    assert delegation_note(delegating(0.5, 0.5, 0.1, 0.1), 2) is None
+    assert delegation_note([{"success": 1.0}] * 4, 2) is None
+
+
+def test_the_shares_of_a_note_count_trees() -> None:
+    steps = delegating(0.1, 0.9, 0.0, 0.0)
+    steps[0] |= {"success_delegated": 1.0, "success_alone": 0.0}  # 1 of 1 and 1.8 of 9; 0 of 9 and 0.8 of 1
+    said = delegation_note(steps, 2)
+    assert said is not None
+    assert "28% that delegated were right, and 8% of the others" in said
 
 
 def test_steps_without_a_verdict_are_left_out_of_means() -> None:

@@ -62,10 +62,14 @@ def training_pictures(run: Run, *, name: str) -> list[Picture]:
                 make_line(
                     metrics, _metric("eval_delegated"), "delegated, held-out tasks", 4, count=_metric("eval_trees")
                 ),
+                make_line(
+                    metrics, _metric("success_delegated"), "right, of those", 1, count=_metric("trees_delegated")
+                ),
+                make_line(metrics, _metric("success_alone"), "right, of the others", 2, count=_alone),
             ],
             name=f"{name}delegated",
             title="Delegation",
-            caption="Share of trees in which the root delegated.",
+            caption="Share of trees in which the root delegated, and shares of right trees among those and the others.",
             share=True,
         ),
         line_picture(
@@ -300,6 +304,11 @@ def _cost_line(run: Run, key: str, cost: str, place: int) -> Line:
     )
     points = tuple((x, value) for x, value, _ in known)
     return replace(line, points=points, counts=tuple(count for *_, count in known) if line.counts else ())
+
+
+def _alone(record: Mapping[str, object]) -> float:
+    """The number of trees that did not delegate."""
+    return (as_number(record.get("trees")) or 0.0) - (as_number(record.get("trees_delegated")) or 0.0)
 
 
 def _metric(key: str) -> Value:

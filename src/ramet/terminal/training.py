@@ -20,7 +20,7 @@ from ramet.store import RunDir
 from ramet.store.checkpoints import best_folder, latest, read_best
 from ramet.terminal.console import command, out
 from ramet.train.track import scalars
-from ramet.train.watch import STOPPED
+from ramet.train.watch import CEASED, STOPPED
 
 BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 32  # steps in a curve
@@ -173,7 +173,7 @@ def by_depth(record: dict[str, Any]) -> str:
 
 def notes(record: dict[str, Any]) -> list[Text]:
     """What is unusual about a step: nothing to learn from it, or the reason why the run stops after it."""
-    return [Text(str(record[name]), style="yellow") for name in ("note", STOPPED) if name in record]
+    return [Text(str(record[name]), style="yellow") for name in ("note", CEASED, STOPPED) if name in record]
 
 
 def sparkline(values: Sequence[float | None]) -> str:

@@ -47,6 +47,9 @@ def tree_metrics(trees: Sequence[Tree], taskset: Taskset | None = None) -> dict[
                 for depth in range(max(node.depth for node in nodes) + 1)
             ],
             "delegated": average([len(tree.nodes) > 1 for tree in trees]),
+            "trees_delegated": sum(len(tree.nodes) > 1 for tree in trees),
+            "success_delegated": success([tree.root for tree in trees if len(tree.nodes) > 1]),
+            "success_alone": success([tree.root for tree in trees if len(tree.nodes) == 1]),
             "nodes": average([len(tree.nodes) for tree in trees]),
             "tokens": average([tree.usage.tokens for tree in trees]),
             "critical_path_tokens": average([tree.usage.critical_path_tokens for tree in trees]),

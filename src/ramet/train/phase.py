@@ -42,7 +42,7 @@ from ramet.train.settings import StopConfig, TrainConfig, WarmConfig
 from ramet.train.step import Lesson
 from ramet.train.track import OnStep, open_trackers, tracking
 from ramet.train.updates import Batch, learn
-from ramet.train.watch import STOPPED, evaluation_value, stop_reason
+from ramet.train.watch import CEASED, STOPPED, delegation_note, evaluation_value, stop_reason
 from ramet.types import Tree
 
 if TYPE_CHECKING:
@@ -179,8 +179,8 @@ async def _log(phase: Phase, backend: Backend, run: RunDir, records: list[dict[s
     """Log the last record, with the reason if the run stops because of it, and keep its model if it is the best."""
     record = records[-1]
     if phase.stop is not None and record["step"] + 1 < phase.config.steps:
-        reason = stop_reason(records, phase.stop)
-        record |= {} if reason is None else {STOPPED: reason}
+        reason, note = stop_reason(records, phase.stop), delegation_note(records, phase.stop.window)
+        record |= ({} if reason is None else {STOPPED: reason}) | ({} if note is None else {CEASED: note})
     run.log(record)
     if phase.keep_best:
         await _keep_best(backend, run, record)

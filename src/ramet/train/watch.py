@@ -1,5 +1,7 @@
 """Notice when a run has failed: its success has collapsed, or there has been nothing to learn for long.
 
+A run whose trees have ceased to delegate goes on, because that may be what pays; a note gives the numbers.
+
 Decisions follow from the logged metrics alone, so a resumed run decides as one that was never interrupted. A run that
 stopped and is resumed starts with a clean record.
 """
@@ -13,6 +15,8 @@ from typing import Any
 from ramet.train.settings import StopConfig
 
 STOPPED = "stopped"  # the metric of the last step: why the run stopped
+CEASED = "delegation_note"  # the metric of the step at which trees have ceased to delegate
+OFTEN, HARDLY = 0.1, 0.01  # shares of trees that delegate
 Record = Mapping[str, Any]
 
 
@@ -40,6 +44,31 @@ def _collapsed(records: Sequence[Record], stop: StopConfig) -> str | None:
     if not means or best < stop.least or means[-1] >= stop.fraction * best:
         return None
     return f"success fell to {means[-1]:.1%} over the last {stop.window} steps, from {best:.1%} at its best"
+
+
+def delegation_note(records: Sequence[Record], window: int) -> str | None:
+    """One sentence at the step at which trees have ceased to delegate; None at every other step."""
+    means = moving_means([record.get("delegated") for record in records], window)
+    if len(means) < 2 or means[0] < OFTEN or not means[-1] < HARDLY <= min(means[:-1]):
+        return None
+    early = [record for record in records if record.get("delegated") is not None][:window]
+    return (
+        f"trees have ceased to delegate: {means[-1]:.1%} over the last {window} steps, {means[0]:.0%} over the first. "
+        f"Of those first trees, {_right(early, delegated=True)} that delegated were right, "
+        f"and {_right(early, delegated=False)} of the others"
+    )
+
+
+def _right(records: Sequence[Record], *, delegated: bool) -> str:
+    """The share of right trees among those of the steps that delegated, or did not."""
+    right = trees = 0.0
+    for record in records:
+        share = record.get("success_delegated" if delegated else "success_alone")
+        with_clones = record.get("trees_delegated", 0)
+        number = with_clones if delegated else record.get("trees", 0) - with_clones
+        if share is not None:
+            right, trees = right + share * number, trees + number
+    return f"{right / trees:.0%}" if trees else "none"
 
 
 def moving_means(values: Sequence[float | None], window: int) -> list[float]:
