@@ -40,3 +40,12 @@ def test_texts_that_do_not_fit_the_window_are_cut_to_equal_shares() -> None:
 def test_a_question_that_does_not_fit_is_still_refused() -> None:
     with pytest.raises(ramet.ConfigError, match="the task needs a window of"):
         opening(depth=0, window=60)
+
+
+def test_texts_that_are_cut_leave_an_eighth_of_the_window_to_work_in() -> None:
+    engine = ramet.ScriptedEngine(lambda prompt: "Answer: Ada")
+    budget = ramet.Budget(tokens=1000, depth=0, window=320, reserve=4)
+    run = TreeRun(TASK, TreeOptions(engine=engine, budget=budget))
+    root = run.root
+    room = budget.window - root.limits.smallest_window(root.transcript.size)
+    assert 40 <= room < 60

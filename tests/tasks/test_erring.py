@@ -379,9 +379,9 @@ DIGESTS: Mapping[str, str] = {
     "countdown": "edd39da7ea0e1524",
     "craft": "b1156ec7f347caa0",
     "game24": "8adcef2e91890bff",
-    "multihop": "c4bd81cb0060f471",
+    "multihop": "903e9a577324c764",
     "number_search": "e0ac628141d42343",
-    "search": "204f2ea06a268093",
+    "search": "ed515d0f0c178448",
 }
 
 

@@ -289,6 +289,7 @@ def test_options_reach_the_generator():
         ({"pages": 7}, "pages must be a range from 8 up"),
         ({"pages": [8, 9]}, "pages must be one whole number up to 2000; got [8, 9]"),
         ({"pages": 2001}, "pages must be one whole number up to 2000"),
+        ({"extra_pages": -1}, "extra_pages is a whole number, 0 or more; got -1"),
         ({"metric": "bleu"}, "metric must be one of em, f1, judge; got 'bleu'"),
     ],
 )
@@ -532,7 +533,9 @@ def test_comparisons_are_delegated_in_parallel():
 
 
 def test_pages_that_the_question_names_are_read_first(tmp_path: Path):
-    task = Multihop(data=write_rows(tmp_path)).task("2wiki_eval", 0)
+    row = TWO_WIKI | {"meta": {"type": "compositional"}}  # no evidences: no sub-questions
+    (tmp_path / "2wiki_eval.jsonl").write_text(json.dumps(row))
+    task = Multihop(data=tmp_path).task("2wiki_eval", 0)
     oracle = Multihop().oracle(task, delegate=True, seed=0)
     first = oracle.move(View(goal=task.question, depth=0)).asks
     then = oracle.move(View(goal=task.question, depth=0, history=(("x",),))).asks
@@ -542,6 +545,19 @@ def test_pages_that_the_question_names_are_read_first(tmp_path: Path):
     ]
     answered = [oracle.move(View(goal=ask.goal, depth=1)).answer for ask in first + then]
     assert answered == ["It was directed by Jean Mot.", "He died in Lille."]
+
+
+def test_uniform_demonstrations_pass_only_the_pages_that_are_needed():
+    taskset = Multihop(style="uniform")
+    for index in range(10):
+        task = taskset.task("train", index)
+        oracle = taskset.oracle(task, delegate=True, seed=0)
+        asks = oracle.move(View(goal=task.question, depth=0)).asks
+        world = Fiction(task.reference["facts"])  # type: ignore[index]
+        for part in asks:
+            query = world.understand(part.goal)
+            assert isinstance(query, Chain)
+            assert part.context == world.walk(query)[:-1]
 
 
 def test_steps_wait_only_for_steps_they_depend_on(tmp_path: Path):

@@ -17,9 +17,9 @@ from typing import Any
 from ramet.agent.fork import ForkRun
 from ramet.agent.options import TreeOptions
 from ramet.agent.recording import ForkPoint, find_node
-from ramet.config import load, settings_of
+from ramet.config import load, merge_settings, names_server, settings_of
 from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, clone_config
+from ramet.engine.open import WHICH_MODEL, OpenedEngine, clone_config
 from ramet.engine.settings import ENGINE_KINDS
 from ramet.errors import ConfigError, StoreError, did_you_mean
 from ramet.inputs.mcp import McpServer
@@ -137,8 +137,9 @@ def resolve_fork(
     if "mcp" not in given and "mcp" not in flags:
         _refuse_forgotten(base.get("mcp", []))
     config = load(RunConfig, base=base, words=words, flags={**flags, "question": tree.task.question})
-    if not config.engine.model and config.engine.kind in ENGINE_KINDS:
-        raise ConfigError("which model? give --model NAME (the server's /v1/models lists them), a folder, or smollm2")
+    on_server = config.engine.kind == "http" and names_server(merge_settings(words=words, flags=flags))
+    if not config.engine.model and config.engine.kind in ENGINE_KINDS and not on_server:
+        raise ConfigError(WHICH_MODEL)
     clone_config(config.engine, config.clone)  # a bad setting fails before a model is loaded
     taskset = _taskset_of(tree, config, recorded, run)
     return ForkPlan(config=config, run=run.path, tree=tree, point=point, taskset=taskset)

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from ramet.agent.dialects import make_dialect
 from ramet.config import AUTO, load, merge_settings, names_server
+from ramet.engine.open import WHICH_MODEL
 from ramet.errors import ConfigError
 from ramet.inputs.functions import load_functions
 from ramet.inputs.settings import RunConfig
@@ -23,7 +24,6 @@ from ramet.tasks.worlds import make_world
 from ramet.types import Task, clean
 
 INPUTS = ("context", "functions", "mcp")  # settings of questions in plain text
-WHICH_MODEL = "which model? give --model NAME (the server's /v1/models lists them), a folder, or smollm2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

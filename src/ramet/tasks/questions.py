@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -39,42 +39,46 @@ class Asked:
 
 
 def read_questions(file: str, *, stdin: BinaryIO | None = None) -> list[Asked]:
-    """The questions of a file. Without an `id`, a question has the number of its line."""
+    """The questions of a file. Without an `id`, it is the number of the line, or `line 7` if a row has the id 7."""
     lines = [(number, line) for number, line in enumerate(_lines(file, stdin), start=1) if line.strip()]
     if not lines:
         raise ConfigError(f"{file} has no questions")
-    asked = [_parse(line, number, f"{file}, line {number}") for number, line in lines]
+    asked = [(number, _parse(line, f"{file}, line {number}")) for number, line in lines]
     seen: set[str] = set()
-    for (number, _), one in zip(lines, asked, strict=True):
-        if one.id in seen:
+    for number, one in asked:
+        if one.id and one.id in seen:
             raise ConfigError(f"{file}, line {number}: the id {one.id!r} is used twice")
         seen.add(one.id)
-    return asked
+    return [one if one.id else replace(one, id=_free_id(number, seen)) for number, one in asked]
+
+
+def _free_id(number: int, taken: Collection[str]) -> str:
+    return f"line {number}" if str(number) in taken else str(number)
 
 
 def _lines(file: str, stdin: BinaryIO | None) -> Sequence[str]:
     return read_text(file, limit=MAX_FILE, stdin=stdin).split("\n")
 
 
-def _parse(line: str, number: int, where: str) -> Asked:
-    """A line that starts with a brace is a JSON object."""
-    return (_parse_row if line.lstrip().startswith("{") else _parse_line)(line, number, where)
+def _parse(line: str, where: str) -> Asked:
+    """A line that starts with a brace is a JSON object. The id is empty if it has none."""
+    return (_parse_row if line.lstrip().startswith("{") else _parse_line)(line, where)
 
 
-def _parse_line(line: str, number: int, where: str) -> Asked:
+def _parse_line(line: str, where: str) -> Asked:
     question = clean(line.strip())
     if named_task(question, {}) is not None:
         raise ConfigError(f"{where}: {question} is a task of a taskset: ramet eval runs those")
-    return Asked(id=str(number), question=question, context={})
+    return Asked(id="", question=question, context={})
 
 
-def _parse_row(line: str, number: int, where: str) -> Asked:
+def _parse_row(line: str, where: str) -> Asked:
     try:
         loaded: object = json.loads(clean(line))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not valid JSON: {error}") from None
     row = cast(dict[str, Any], loaded) if isinstance(loaded, dict) else {}
-    question, name = row.get("question"), row.get("id", number)
+    question, name = row.get("question"), row.get("id", "")
     if not isinstance(question, str) or not question.strip():
         raise ConfigError(f"{where}: an object with a field 'question' is wanted")
     if isinstance(name, bool) or not isinstance(name, (str, int)):

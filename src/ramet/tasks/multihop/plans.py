@@ -12,6 +12,7 @@ from ramet.errors import ConfigError
 from ramet.interfaces import View
 from ramet.tasks.check import normalise
 from ramet.tasks.dice import Dice
+from ramet.tasks.multihop.evidences import comparison, evidence_steps, outline
 from ramet.tasks.multihop.fiction import Chain, Comparison, Fiction, Query, ask, say
 from ramet.types import Task
 
@@ -30,6 +31,8 @@ RELATION_ASKS = {
     "shares border with": "What does {} share a border with?",
     "member of sports team": "Which sports team is {} a member of?",
     "member of political party": "Which political party is {} a member of?",
+    "award received": "Which award did {} receive?",
+    "has part": "What is a part of {}?",
 }
 PREPOSITION = re.compile(r"\b(?:after|at|by|in|of|on|to)$")
 PERSON = re.compile("author|cast member|child|composer|creator|director|(fa|mo)ther|performer|producer|sibling|spouse")
@@ -42,6 +45,7 @@ class Part:
     goal: str
     pages: tuple[str, ...]
     answer: str
+    relations: tuple[str, ...] = ()  # that it follows, if they are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +56,20 @@ class Plan:
     thought: str = ""
     reading: tuple[tuple[str, ...], ...] = ()
     rounds: tuple[tuple[Part, ...], ...] = ()
+    outline: str = ""  # thought before the first round
     conclusion: str = ""  # thought after the parts are answered
 
     @property
     def pages(self) -> tuple[str, ...]:
         """All pages that it needs, each once."""
         return tuple(dict.fromkeys(page for pages in self.reading for page in pages))
+
+    def thought_of(self, turn: int) -> str:
+        """The thought before a round: the outline, then what is asked next."""
+        if turn == 0 or not self.outline:
+            return self.outline
+        following = dict.fromkeys(relation for part in self.rounds[turn] for relation in part.relations)
+        return f"Next: {', '.join(following)}."
 
     def delegates(self, view: View, *dice_seed: object, uniform: bool = False) -> bool:
         """Whether a node delegates the parts: a root always, a clone at random; in the uniform style both."""
@@ -108,13 +120,14 @@ def _invented_plan(fiction: Fiction, query: Query, dice: Dice | None) -> Plan:
     sentences = [say(*step) for side, walk in zip(sides, walks, strict=True) for step in _steps(side, walk)]
     conclusion = ""
     if isinstance(query, Comparison):
-        early, late = sorted(walk[-1] for walk in walks)
-        conclusion = f"{early} is earlier than {late}."
+        listed = " ".join(f"{walk[-2]}: {walk[-1]}." for walk in walks)
+        conclusion = f"{listed} {min(walk[-1] for walk in walks)} is earlier."
     return Plan(
         answer=fiction.accepted(query)[0],
         thought=" ".join([*sentences, conclusion]).strip(),
         reading=_abreast([walk[:-1] for walk in walks]),
         rounds=_abreast([_parts(fiction, side, dice, compared=len(sides) > 1) for side in sides]),
+        outline=outline([side.path for side in sides]),
         conclusion=conclusion,
     )
 
@@ -127,7 +140,8 @@ def _parts(fiction: Fiction, chain: Chain, dice: Dice | None, *, compared: bool)
     walk, hops = fiction.walk(chain), len(chain.path)
     edges = _halves(hops, compared=compared) if dice is None else _pieces(hops, dice, compared=compared)
     return [
-        Part(goal=ask(Chain(walk[a], chain.path[a:b])), pages=walk[a:b], answer=walk[b]) for a, b in pairwise(edges)
+        Part(goal=ask(Chain(walk[a], chain.path[a:b])), pages=walk[a:b], answer=walk[b], relations=chain.path[a:b])
+        for a, b in pairwise(edges)
     ]
 
 
@@ -156,7 +170,7 @@ def _abreast(columns: Sequence[Sequence[T]]) -> tuple[tuple[T, ...], ...]:
 
 
 def row_reference(row: Mapping[str, Any], where: str) -> Reference:
-    """The reference of a row: the answer, and the steps of its decomposition or the supporting titles."""
+    """The reference of a row: the answer, and the steps of its decomposition or evidences, or the supporting titles."""
     aliases: object = row.get("aliases") or []
     if not _are(aliases, str):
         raise ConfigError(f"{where}: field 'aliases' must be a list of texts")
@@ -168,6 +182,13 @@ def row_reference(row: Mapping[str, Any], where: str) -> Reference:
     supporting = list(dict.fromkeys(entry["title"] for entry in row["context"] if entry.get("supporting") is True))
     if not supporting:
         raise ConfigError(f"{where}: field 'context' marks no entry as supporting")
+    steps = evidence_steps(row, where)
+    if steps is not None:
+        return reference | {
+            "hops": len(steps),
+            "steps": _asked(steps),
+            "compared": not steps[-1]["after"] or len(steps) > 2,
+        }
     return reference | {"hops": len(supporting), "supporting": supporting}
 
 
@@ -195,6 +216,17 @@ def _decomposition(entries: object, titles: Sequence[str], where: str) -> list[R
             | {"after": after}
         )
     return steps
+
+
+def _asked(steps: Sequence[Reference]) -> list[Reference]:
+    """Steps of evidences with their questions. The page that a value leads to is another name for it."""
+    names = {before: step["title"].partition(" (")[0] for step in steps for before in step["after"]}
+    asked: list[Reference] = []
+    for number, step in enumerate(steps):
+        written = f"{step['title']} >> {step['relation']}"
+        aliases = [names[number]] if number in names else []
+        asked.append(step | {"goal": _spelled(written), "written": written, "aliases": aliases})
+    return asked
 
 
 def _filled(question: str, answers: Sequence[str]) -> str:
@@ -230,7 +262,9 @@ def row_accepts(goal: str, question: str, reference: Reference) -> tuple[str, ..
     if len(longest) != 1:
         return ()
     number = longest.pop()
-    return final if number == len(steps) - 1 else (steps[number]["answer"],)
+    if number == len(steps) - 1 and not reference.get("compared"):
+        return final
+    return (steps[number]["answer"], *steps[number].get("aliases", []))
 
 
 def _row_rounds(
@@ -245,7 +279,15 @@ def _row_planner(task: Task, rounds: tuple[tuple[Part, ...], ...]) -> Planner:
     parts = {part.goal: part for parts in rounds for part in parts}
     sentences = [f"{part.goal} {part.answer}" if "steps" in reference else part.answer for part in parts.values()]
     reading = tuple(tuple(dict.fromkeys(page for part in parts for page in part.pages)) for parts in rounds)
-    whole = Plan(answer=reference["answer"], thought=" ".join(sentences), reading=reading, rounds=rounds)
+    conclusion = comparison(reference["steps"], reference["answer"]) if reference.get("compared") else ""
+    whole = Plan(
+        answer=reference["answer"],
+        thought=" ".join([*sentences, conclusion]).strip(),
+        reading=reading,
+        rounds=rounds,
+        outline=_row_outline(reference),
+        conclusion=conclusion,
+    )
 
     def plan(goal: str) -> Plan:
         if goal == task.question:
@@ -253,6 +295,15 @@ def _row_planner(task: Task, rounds: tuple[tuple[Part, ...], ...]) -> Planner:
         return Plan(answer=parts[goal].answer, reading=(parts[goal].pages,))
 
     return plan
+
+
+def _row_outline(reference: Reference) -> str:
+    """The relations of the steps, if all are known."""
+    steps: list[Reference] = reference.get("steps", [])
+    if not steps or not all("relation" in step for step in steps):
+        return ""
+    relations = [step["relation"] for step in steps]
+    return outline([relations[0::2], relations[1::2]] if reference["compared"] else [relations])
 
 
 def _step_rounds(reference: Reference, dice: Dice | None) -> tuple[tuple[Part, ...], ...]:
@@ -267,7 +318,15 @@ def _step_rounds(reference: Reference, dice: Dice | None) -> tuple[tuple[Part, .
         ]
         ready = ready if together else ready[:1]
         rounds.append(
-            tuple(Part(goal=steps[i]["goal"], pages=(steps[i]["title"],), answer=steps[i]["answer"]) for i in ready)
+            tuple(
+                Part(
+                    goal=steps[i]["goal"],
+                    pages=(steps[i]["title"],),
+                    answer=steps[i]["answer"],
+                    relations=(steps[i]["relation"],) if "relation" in steps[i] else (),
+                )
+                for i in ready
+            )
         )
         done += ready
     return tuple(rounds)

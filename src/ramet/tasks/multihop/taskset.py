@@ -31,7 +31,11 @@ COMPARES = 0.3  # share of invented questions that are comparisons
 
 
 class Multihop:
-    """Questions over pages. `hops` and `pages` are for invented worlds; `long` has up to twice as many of both."""
+    """Questions over pages.
+
+    `hops` and `pages` are for invented worlds; `long` has up to twice as many of both. `extra_pages` are for rows: so
+    many pages of other rows of the file are mixed with those of the question.
+    """
 
     name = "multihop"
     about = "answer from several pages, passed to clones by title"
@@ -49,6 +53,7 @@ class Multihop:
         data: str | Path | None = None,
         hops: Sequence[int] | int = (2, 3),
         pages: int = 16,
+        extra_pages: int = 0,
         metric: str = "em",
         seed: int = 0,
         style: str = "cuts",
@@ -63,6 +68,7 @@ class Multihop:
         self.data = data
         self.hops = parse_range(hops, name="hops", least=2)
         self.pages = pages
+        self.extra_pages = check_extra(extra_pages)
         self.metric = metric
         self.seed = seed
         self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
@@ -78,11 +84,12 @@ class Multihop:
         return task_file(self.data, split, taskset=self.name, required=REQUIRED)
 
     def _row(self, split: str, index: int) -> Task:
-        row = self._file(split)[index]
+        file = self._file(split)
+        row = file[index]
         return Task(
             id=f"{self.name}:{split}/{index}",
             question=row.fields["question"],
-            context=read_context(row.fields, row.where),
+            context=with_pages_of_others(file, index, self.extra_pages, Dice("extra pages", self.seed, split, index)),
             reference=row_reference(row.fields, row.where),
         )
 
@@ -147,6 +154,27 @@ class Multihop:
     def self_check(self, task: Task) -> tuple[float, float]:
         accepted = accepted_of(task)
         return marks(accepted[0], accepted, self.metric).score, marks("nobody knows", accepted, self.metric).score
+
+
+def check_extra(number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"extra_pages is a whole number, 0 or more; got {number!r}")
+    return number
+
+
+def with_pages_of_others(file: TaskFile, index: int, number: int, dice: Dice) -> dict[str, str]:
+    """The pages of a row, mixed with so many pages of other rows in random order. None replaces a page of the row."""
+    own = read_context(file[index].fields, file[index].where)
+    pages = dict(own)
+    for other in dice.shuffled([place for place in range(len(file)) if place != index]) if number else []:
+        pages = read_context(file[other].fields, file[other].where) | pages
+        if len(pages) >= len(own) + number:
+            break
+    others = [title for title in pages if title not in own]
+    if len(others) < number:
+        raise ConfigError(f"{file.path} has {len(others)} pages of other rows; extra_pages is {number}")
+    chosen = [*own, *others[:number]]
+    return {title: pages[title] for title in (dice.shuffled(chosen) if number else chosen)}
 
 
 def same_answer(one: str, other: str) -> bool:
@@ -241,11 +269,13 @@ class Reader:
         if not self.delegate or not plan.delegates(view, *self.dice_seed, uniform=self.uniform):
             return Move(thought=plan.thought, answer=plan.answer)
         if view.turn < len(plan.rounds):
-            return Move(asks=self._asks(plan.rounds[view.turn], view))
+            return Move(thought=plan.thought_of(view.turn), asks=self._asks(plan.rounds[view.turn], view))
         return Move(thought=plan.conclusion, answer=plan.answer)
 
     def _asks(self, parts: Sequence[Part], view: View) -> tuple[Ask, ...]:
-        """Each part with its pages and a few others, or every part with the pages of all parts."""
+        """Each part with its pages; at random also with a few others, or every part with the pages of all parts."""
+        if self.uniform:
+            return tuple(Ask(goal=part.goal, context=tuple(dict.fromkeys(part.pages))) for part in parts)
         dice = Dice("pages", *self.dice_seed, view.goal, view.turn)
         shared = len(parts) > 1 and dice.chance(0.3)
         if shared:
@@ -256,7 +286,7 @@ class Reader:
     def _passed(self, pages: Sequence[str], depth: int, dice: Dice) -> tuple[str, ...]:
         """The pages to pass on. A clone has only the pages it was given, so it adds no others."""
         more = [title for title in self.titles if title not in pages] if depth == 0 else []
-        return tuple(dice.shuffled([*dict.fromkeys(pages), *dice.sample(more, dice.between(0, 3))]))
+        return (*dict.fromkeys(pages), *dice.sample(more, dice.between(0, 3)))
 
 
 # Its mistakes.
