@@ -351,11 +351,19 @@ class Session(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutAnswer:
+    """The answer in a turn that was cut off. `marked`: it was written as the answer, as in `Answer: 42`."""
+
+    text: str
+    marked: bool = False
+
+
 @runtime_checkable
 class ReadsCutTurns(Protocol):
-    """A session that finds the answer in a closing turn that was cut off. There is no time to await anything."""
+    """A session that finds the answer in a turn that was cut off. There is no time to await anything."""
 
-    def answer_in_cut(self, text: str) -> str | None: ...
+    def answer_in_cut(self, text: str) -> CutAnswer | None: ...
 
 
 class Dialect(Protocol):

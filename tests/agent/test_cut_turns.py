@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,6 +153,107 @@ def test_the_answer_in_a_closing_turn_that_was_cut_off(dialect: str, text: str, 
     assert (tree.answer, tree.root.stop) == (answer, ramet.Stop.DEADLINE)
 
 
+def cut_twice(streamed: str, closing: str, *, dialect: str = "tools") -> ramet.Tree:
+    """A turn and a closing call, both cut by the deadline after `streamed` and `closing`: 90 s and 10 s for them."""
+    sizes = [len(ramet.ScriptedEngine(str).tokenizer.encode(text, control=False)) for text in (streamed, closing)]
+
+    def script(prompt: Prompt) -> Reply:
+        if prompt.closing:
+            return Reply(text=f"{closing} {words(1000)}", rate=(sizes[1] + 0.5) / 10)
+        return Reply(text=f"{streamed} {words(1000)}", rate=(sizes[0] + 0.5) / 90)
+
+    tree = run(script, dialect=dialect, seconds=100, tokens=20_000, reserve=2000, window=100_000)
+    assert [turn.finish for turn in tree.root.turns] == ["cut", "cut"]
+    assert [piece.text for piece in tree.root.pieces if piece.sampled] == [streamed, closing]
+    return tree
+
+
+@pytest.mark.parametrize(("streamed", "closing", "answer"), [
+    (counting(300), "Once upon", counting(300)),  # two words do not replace a page
+    ("one two", "a longer text than that", "a longer text than that"),
+    ("one two", "six ten", "six ten"),  # as long: the later one
+    (counting(300), "Answer: 42", "42"),
+    (counting(300), "I think. Answer: 4", "4"),
+    (counting(300), "Answer:", counting(300)),  # a mark without an answer
+    (counting(300), "Ans", counting(300)),
+    ("Answer: 42 because of", "let me say it in many more words", "42 because of"),
+    ("Answer: the sea was calm and", "Answer: the", "the sea was calm and"),
+    ("Answer: 7", "Answer: 42 it is", "42 it is"),
+    ("<think> " + counting(300), "so", "so"),  # thoughts are no answer while there is another text
+    ("so", "<think> " + counting(5), "so"),
+    ("<think> one", "<think> one two", "one two"),
+    ("<think> one </think> it is", "<think> one two three four", "it is"),
+])  # fmt: skip
+def test_of_two_texts_that_were_cut_the_marked_or_longer_one_is_the_answer(streamed: str, closing: str, answer: str):
+    tree = cut_twice(streamed, closing)
+    assert (tree.answer, tree.root.stop) == (answer, ramet.Stop.DEADLINE)
+
+
+@pytest.mark.parametrize(("streamed", "closing", "answer"), [
+    ("= 42\nworking it out once more", "wor", "42"),
+    ("working it out", "= 4", "4"),
+    ("= 12345", "= 1", "12345"),
+])  # fmt: skip
+def test_in_terse_an_answer_line_is_the_mark(streamed: str, closing: str, answer: str):
+    assert cut_twice(streamed, closing, dialect="terse").answer == answer
+
+
+@pytest.mark.parametrize(("closing", "answer"), [
+    ("six", "six"),  # ended by itself
+    (f"six {words(1000)}", counting(900)),  # cut after 75 tokens, which is what fits the time left
+    (f"Answer: six {words(1000)}", None),
+])  # fmt: skip
+def test_a_closing_call_that_ends_by_itself_has_the_answer_and_one_that_its_cap_cuts_is_compared(
+    closing: str, answer: str | None
+):
+    def script(prompt: Prompt) -> Reply:
+        return Reply(text=closing if prompt.closing else counting(2000), rate=10)
+
+    tree = run(script, seconds=100, tokens=100_000, window=100_000, reserve=1000)
+    assert tree.root.turns[-1].finish == ("stop" if closing == "six" else "length")
+    assert tree.answer == (answer or f"six {words(72)}")
+
+
+@pytest.mark.parametrize(("closing", "answer"), [
+    ("so", "the first part\nthe second part"),
+    ("Answer: 42", "42"),
+    ("", "the first part\nthe second part"),
+])  # fmt: skip
+def test_two_words_of_a_cut_closing_call_do_not_replace_the_answers_of_clones(closing: str, answer: str):
+    """The clones answer at once; the root's next call brings nothing in 90 s, and its closing call is cut."""
+    length = len(ramet.ScriptedEngine(str).tokenizer.encode(closing, control=False))
+
+    def script(prompt: Prompt) -> Reply:
+        if prompt.depth:
+            return Reply(text=f"Answer: the {prompt.goal} part")
+        if not prompt.turn:
+            return Reply(text=delegate("first", "second"))
+        if prompt.closing and closing:
+            return Reply(text=f"{closing} {words(1000)}", rate=(length + 0.5) / 10)
+        return Reply(text="x", seconds=3600)
+
+    tree = run(script, seconds=100, tokens=20_000, reserve=2000, window=100_000, depth=1)
+    assert (tree.answer, tree.root.stop) == (answer, ramet.Stop.DEADLINE)
+
+
+def test_if_both_deadlines_pass_at_once_what_was_streamed_is_the_answer():
+    """After 80 of 100 s the clock jumps to 180 s, as if the event loop had been blocked: the node is not asked."""
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    engine = ramet.ScriptedEngine(lambda prompt: Reply(text=counting(2000), rate=10))
+    options = TreeOptions(engine=engine, budget=ramet.Budget(seconds=100, tokens=100_000, window=100_000))
+    tree_run = TreeRun("root", options)
+
+    async def work() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(tree_run.run)
+            await anyio.sleep(80.05)
+            clock.jump(100)
+
+    anyio.run(work, backend="trio", backend_options={"clock": clock})
+    assert shape(tree_run.tree.root) == [("cut", 1800)]
+    assert (tree_run.tree.answer, tree_run.tree.root.stop) == (counting(1800), ramet.Stop.DEADLINE)
+
+
 def test_a_node_with_one_turn_in_all_is_still_asked_for_its_answer():
     def script(prompt: Prompt) -> Reply:
         closing = len(prompt.messages) > 2
@@ -187,7 +289,7 @@ def test_a_tree_can_be_forked_at_a_cut_turn_and_not_after_it():
     engine = ramet.ScriptedEngine(script)
     budget = ramet.Budget(seconds=100, tokens=100_000, window=100_000)
     tree = in_virtual_time(TreeRun("root", TreeOptions(engine=engine, budget=budget)).run)
-    engine.script = lambda prompt: "Answer: another"
+    engine.script = lambda _: "Answer: another"
 
     async def fork_at(turn: int) -> ramet.Tree:
         return await ramet.fork(tree, node=0, turn=turn, engine=engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,9 @@ from ramet.agent.options import TreeOptions
 from ramet.agent.recording import CUT_SHORT, ForkPoint, Recording
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply, ScriptedEngine, WordTokenizer
+from ramet.inputs.settings import RunConfig
 from ramet.interfaces import HostFunction
+from ramet.serve.settings import ServeConfig
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Node, Prompt, Tree
 from tests.agent.scripts import call, cell, delegate, gather
@@ -395,3 +398,9 @@ def test_clones_with_an_engine_of_their_own_keep_it_in_a_fork() -> None:
     text_only = replace(other, clone_engine=ScriptedEngine(clone("b"), token_ids=False))
     with pytest.raises(ramet.ForkError, match="takes text only"):
         ForkRun(tree, ForkPoint(node=2, turn=0), text_only)
+
+
+def test_a_tree_and_a_fork_of_it_have_the_same_temperature_by_default_everywhere():
+    defaults = [inspect.signature(function).parameters["temperature"].default for function in (ramet.run, ramet.fork)]
+    commands = [RunConfig(question="q").temperature, ServeConfig().temperature]
+    assert {*defaults, *commands, TreeOptions(engine=ScriptedEngine(str)).temperature} == {0.7}

@@ -17,6 +17,7 @@ import anyio
 from ramet.agent.options import Restriction, Told, TreeOptions
 from ramet.agent.recording import ForkPoint, Kept, Path, Place, Recording, Replayable
 from ramet.agent.tree import TreeRun
+from ramet.config import TEMPERATURE
 from ramet.errors import ConfigError, ForkError
 from ramet.interfaces import Caching, Engine, World
 from ramet.tokens.render import Renderer, TokenRenderer
@@ -35,7 +36,7 @@ async def fork(
     say: str | None = None,
     tell: str | None = None,
     world: World | None = None,
-    temperature: float = 1.0,
+    temperature: float = TEMPERATURE,
     seed: int | None = None,
     show_budget: bool = False,
     allow_same_goal: bool = False,

@@ -17,9 +17,16 @@ class Limits:
     """The limits of one node. Sizes are tokens in its window."""
 
     def __init__(
-        self, budget: Budget, ledger: Ledger, node: Node, *, closing_size: int, path_left: Callable[[], int | None]
+        self,
+        budget: Budget,
+        ledger: Ledger,
+        node: Node,
+        *,
+        window: int,
+        closing_size: int,
+        path_left: Callable[[], int | None],
     ) -> None:
-        self.budget = budget
+        self.window = window
         self.ledger = ledger
         self.node = node
         self.closing_size = closing_size  # of the message that asks for the final answer
@@ -30,12 +37,11 @@ class Limits:
 
     def cap(self, size: int, *, closing: bool) -> tuple[int, Stop]:
         """The most tokens the next completion may have after a prompt of `size`, and the limit that decides it."""
-        budget = self.budget
         kept = closing_size = 0
         if not closing:
             kept, closing_size = self.reserve, self.closing_size
         cap, why = self.ledger.tokens - kept, Stop.BUDGET
-        room = budget.window - size - closing_size - kept
+        room = self.window - size - closing_size - kept
         if room < cap:
             cap, why = room, Stop.WINDOW
         if self.own_tokens is not None:
@@ -65,9 +71,9 @@ class Limits:
 
     def room(self, size: int, *, closing: bool) -> int:
         """Tokens the next message may have so that the turn after it keeps its reserve."""
-        budget, worst = self.budget, self.prices.worst
+        worst = self.prices.worst
         kept = self.reserve if closing else 2 * self.reserve + self.closing_size
-        room = budget.window - size - kept
+        room = self.window - size - kept
         each = worst(prompt=1, generated=0)
         if self.ledger.money is not None and each:
             left = self.ledger.money - worst(prompt=size, generated=self.reserve)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from ramet.agent.cut_turns import best_answer
 from ramet.agent.goals import text_size
 from ramet.agent.limits import Limits, Repeats, Speed
 from ramet.agent.spawn import admit, report_child
@@ -25,7 +26,7 @@ from ramet.agent.transcript import Transcript, received_by
 from ramet.agent.wording import as_text, report_text, shorten
 from ramet.budget import Budget, Ledger
 from ramet.errors import EngineError, EngineInterrupted
-from ramet.interfaces import Caching, Child, HostFunction, Outcome, ReadsCutTurns, Report, Request, Result, Session
+from ramet.interfaces import Caching, Child, HostFunction, Outcome, Report, Request, Result, Session
 from ramet.types import Completion, Meter, Node, Prompt, Refusal, State, Stop, Turn
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class NodeRun:
             tree_run.budget,
             ledger,
             node,
+            window=tree_run.window_of(node),
             closing_size=tree_run.closing_size(self.engine.renderer),
             path_left=self._path_left,
         )
@@ -113,7 +115,7 @@ class NodeRun:
         except EngineError as error:
             node.stop, node.error = Stop.ERROR, str(error)
         finally:
-            self._answer_from_cut_turn(session)
+            self._settle(session)
             self._end()
 
     async def _work(self, session: Session) -> Stop | None:
@@ -152,7 +154,7 @@ class NodeRun:
         try:
             completion = await self._sample(step.cap)
         finally:
-            self._keep_cut_turn(step, session, started=started)
+            self._keep_cut_turn(step, started=started)
         text = self.transcript.record(completion)
         turn = Turn(
             tokens=completion.num_tokens,
@@ -173,12 +175,12 @@ class NodeRun:
             self.repeats.add(text if outcome.action is None else outcome.action, outcome.results)
         self._apply(outcome, turn)
 
-    def _keep_cut_turn(self, step: Step, session: Session, *, started: float) -> None:
-        """If the call was cancelled, what it brought is a turn. Of a closing call it may have the answer."""
+    def _keep_cut_turn(self, step: Step, *, started: float) -> None:
+        """If the call was cancelled, what it brought is a turn."""
         received, self.received = self.received, None
         if received is None:
             return
-        text = self.transcript.record(received, most=step.cap)
+        self.transcript.record(received, most=step.cap)
         turn = Turn(
             tokens=received.num_tokens,
             finish="cut",
@@ -187,25 +189,17 @@ class NodeRun:
             closing=step.closing,
         )
         self.node.turns.append(turn)
-        if self.closing is not None and isinstance(session, ReadsCutTurns):
-            self.node.answer = session.answer_in_cut(text)
 
-    def _answer_from_cut_turn(self, session: Session) -> None:
-        """If the call for the answer brought nothing in the time left, its answer is what the node wrote before.
-
-        Without that, it is what the clones of its last whole turn answered: an answer that came back is not lost.
-        """
-        node = self.node
-        if node.stop is not Stop.DEADLINE or node.answer is not None or not node.turns:
+    def _settle(self, session: Session) -> None:
+        """Set the stop reason. If time was up, or the call for the answer was cut off, choose the answer."""
+        node, late = self.node, self.tree_run.clock() >= self.deadline
+        if node.stop is None:
+            node.stop = Stop.DEADLINE if late else Stop.CANCELLED
+        if node.stop in (Stop.ANSWERED, Stop.ERROR):
             return
-        sampled = [piece.text for piece in node.pieces if piece.sampled]
-        for turn, text in zip(reversed(node.turns), reversed(sampled), strict=False):
-            if turn.finish == "cut" and isinstance(session, ReadsCutTurns):
-                node.answer = session.answer_in_cut(text)
-            clones = [self.tree_run.tree.nodes[index].answer for index in turn.children]
-            node.answer = node.answer or "\n".join(answer for answer in clones if answer) or None
-            if node.answer is not None or turn.finish != "cut":
-                return
+        cut_off = self.closing is not None and (late or (bool(node.turns) and node.turns[-1].finish == "cut"))
+        if cut_off or node.stop is Stop.DEADLINE:
+            node.answer = best_answer(node, self.tree_run.tree.nodes, session)
 
     def _apply(self, outcome: Outcome, turn: Turn) -> None:
         turn.repairs += outcome.repairs
@@ -228,11 +222,8 @@ class NodeRun:
         self.steps.results = shorten(self.steps.results, self.budget.max_result_chars)
 
     def _end(self) -> None:
-        """Set the stop reason, repay every loan, inform the world and the engine. Runs in every case."""
+        """Repay every loan, inform the world and the engine. Runs in every case."""
         node, tree_run = self.node, self.tree_run
-        if node.stop is None:
-            late = tree_run.clock() >= self.deadline
-            node.stop = Stop.DEADLINE if late else Stop.CANCELLED
         for child, loan in self.loans:
             if child.stop is None:  # admitted, and cancelled before it started
                 child.stop, child.state, child.ended_s = node.stop, State.ENDED, tree_run.now()

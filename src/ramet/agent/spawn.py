@@ -269,7 +269,7 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
 
 def _does_not_fit(child: NodeRun) -> tuple[str, str] | None:
     """The limit that a child's first prompt exceeds: kind and reason of the refusal."""
-    window, size = child.tree_run.budget.window, child.transcript.size
+    window, size = child.limits.window, child.transcript.size
     needed = child.limits.smallest_window(size)
     if needed > window:
         return "window", f"its goal and context need {needed:,} tokens, a window holds {window:,}: hand over less"

@@ -23,11 +23,12 @@ from ramet.agent.wording import CLOSING_REASON, cut, num_bytes
 from ramet.budget import Budget
 from ramet.config import TEMPERATURE
 from ramet.errors import ConfigError, EngineError
-from ramet.interfaces import Dialect, Engine, NodeObserver, Remaining, TaskWorld, World
+from ramet.interfaces import Dialect, Engine, NodeObserver, Remaining, TaskWorld, Windowed, World
 from ramet.tokens.render import Renderer
 from ramet.types import Node, Piece, Stop, Task, Tree
 
 SMALLEST_SHARE = 0.001  # of a text; less of it is useless
+WORKING_ROOM = 8  # one eighth of the window is kept to work in when texts are cut
 
 
 class TreeRun:
@@ -118,14 +119,15 @@ class TreeRun:
         return root
 
     def _with_shortened_texts(self, root: NodeRun) -> NodeRun:
-        """A root that gets the same share of each text, as much as its window holds."""
+        """A root that gets the same share of each text, as much as its window holds beside room to work in."""
         context = root.context
         bare = self._open_root(dict.fromkeys(context, ""))
-        texts = root.transcript.size - bare.transcript.size
-        share = -_shortage(bare) / texts if texts else 0.0
+        texts, free = root.transcript.size - bare.transcript.size, -_shortage(bare)
+        room = min(self.budget.window // WORKING_ROOM, free // 2)
+        share = (free - room) / texts if texts else 0.0
         while share > SMALLEST_SHARE:
             shorter = self._open_root({key: cut(text, int(share * num_bytes(text))) for key, text in context.items()})
-            if _shortage(shorter) <= 0:
+            if _shortage(shorter) + room <= 0:
                 return shorter
             share *= 0.9
         return root
@@ -135,6 +137,13 @@ class TreeRun:
     def engine_of(self, node: Node) -> Engine:
         """The engine that samples for a node: clones may have their own."""
         return self.engine if node.parent is None else self.options.clone_engine or self.engine
+
+    def window_of(self, node: Node) -> int:
+        """The window of a node. The model of clones may have a smaller one than that of the root."""
+        clones = self.options.clone_engine
+        if node.parent is None or not isinstance(clones, Windowed):
+            return self.budget.window
+        return min(self.budget.window, clones.window)
 
     def speed_of(self, engine: Engine) -> Speed:
         """The speed of an engine in all calls of the tree so far."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ramet.agent.values import brief
-from ramet.interfaces import HostFunction, Remaining, Report, Result
+from ramet.interfaces import CutAnswer, HostFunction, Remaining, Report, Result
 from ramet.types import Stop, clean
 
 ANSWER = re.compile(r"(?:final\s+)?answers?\s*:", re.IGNORECASE)
@@ -30,9 +30,22 @@ def after_thoughts(text: str) -> str:
 def answer_in(text: str) -> str | None:
     """The text after the last `Answer:`, or the whole text. None when that is empty."""
     text = after_thoughts(text)
+    return _marked(text) or text.strip() or None
+
+
+def answer_in_cut(text: str) -> CutAnswer | None:
+    """The answer in a text that was cut off. None when the text is empty, or ends with the mark it begins with."""
+    text = after_thoughts(text)
+    marked, whole = _marked(text), text.strip()
+    if marked:
+        return CutAnswer(text=marked, marked=True)
+    return None if not whole or ANSWER.fullmatch(whole) else CutAnswer(text=whole)
+
+
+def _marked(text: str) -> str:
+    """The text after the last `Answer:`; empty if there is none."""
     marks = list(ANSWER.finditer(text))
-    answer = text[marks[-1].end() :].strip() if marks else ""
-    return answer or text.strip() or None
+    return text[marks[-1].end() :].strip() if marks else ""
 
 
 def cut(text: str, limit: int) -> str:

@@ -31,6 +31,7 @@ from ramet.agent.wording import (
     CLOSING_REASON,
     after_thoughts,
     answer_in,
+    answer_in_cut,
     as_text,
     cut,
     describe,
@@ -42,7 +43,7 @@ from ramet.agent.wording import (
     too_many_calls,
 )
 from ramet.errors import MalformedAction
-from ramet.interfaces import Child, Host, HostFunction, Outcome, Remaining, Report, Request, Result
+from ramet.interfaces import Child, CutAnswer, Host, HostFunction, Outcome, Remaining, Report, Request, Result
 from ramet.types import Refusal, State, Stop, clean
 
 OPEN, CLOSE = "<python>", "</python>"
@@ -173,9 +174,9 @@ class PythonSession:
             return Outcome(done=True, answer=printed or None, faults=outcome.faults)
         return outcome
 
-    def answer_in_cut(self, text: str) -> str | None:
+    def answer_in_cut(self, text: str) -> CutAnswer | None:
         """The answer as text; a cell is not run, because time is up."""
-        return answer_in(text) if cell_in(text) is None else None
+        return answer_in_cut(text) if cell_in(text) is None else None
 
     def _plain_answer(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
         """The answer in a turn without a cell, if the turn is complete and the answer has the wanted type."""

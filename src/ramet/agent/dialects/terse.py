@@ -20,7 +20,7 @@ from typing import Literal
 
 from ramet.agent.wording import after_thoughts, cut, shorten
 from ramet.errors import ConfigError
-from ramet.interfaces import Host, HostFunction, Outcome, Remaining, Report, Request, Result
+from ramet.interfaces import CutAnswer, Host, HostFunction, Outcome, Remaining, Report, Request, Result
 from ramet.types import Stop, clean
 
 ASK, ANSWER, RESULT, MORE, CLOSE = ">", "=", "<", "|", "!"
@@ -154,8 +154,9 @@ class TerseSession:
     async def close(self, text: str) -> Outcome:
         return Outcome(done=True, answer=final_answer(text))
 
-    def answer_in_cut(self, text: str) -> str | None:
-        return final_answer(text)
+    def answer_in_cut(self, text: str) -> CutAnswer | None:
+        answer = final_answer(text)
+        return None if answer is None else CutAnswer(text=answer, marked=read(text).answer is not None)
 
     async def _delegate(self, turn: ParsedTurn, *, whole: bool) -> Outcome:
         limit, most = self.host.budget.max_result_chars, self.host.budget.max_calls

@@ -23,6 +23,7 @@ from ramet.agent.wording import (
     CLOSING_REASON,
     after_thoughts,
     answer_in,
+    answer_in_cut,
     as_text,
     context_block,
     cut,
@@ -36,7 +37,7 @@ from ramet.agent.wording import (
     too_many_calls,
 )
 from ramet.errors import MalformedAction, ModelFault
-from ramet.interfaces import Host, HostFunction, Outcome, Remaining, Report, Request, Result
+from ramet.interfaces import CutAnswer, Host, HostFunction, Outcome, Remaining, Report, Request, Result
 from ramet.types import Stop, clean
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -93,6 +94,11 @@ def split_calls(text: str) -> tuple[list[str], str, str | None]:
         blocks.append(text[start + len(OPEN) : end])
         at = end + len(CLOSE)
     return blocks, "".join([*outside, text[at:]]), None
+
+
+def _without_calls(text: str) -> str:
+    _, plain, _ = split_calls(clean(after_thoughts(text)))
+    return plain
 
 
 def _parse(block: str, repairs: Repairs, *, repaired: bool = False) -> Call | MalformedAction:
@@ -248,12 +254,11 @@ class ToolsSession:
         outcome = await self._run(calls)
         return replace(outcome, action=[(call.name, call.arguments) for call in calls if isinstance(call, Call)])
 
-    def answer_in_cut(self, text: str) -> str | None:
-        _, plain, _ = split_calls(clean(after_thoughts(text)))
-        return answer_in(plain)
+    def answer_in_cut(self, text: str) -> CutAnswer | None:
+        return answer_in_cut(_without_calls(text))
 
     async def close(self, text: str) -> Outcome:
-        answer = self.answer_in_cut(text)
+        answer = answer_in(_without_calls(text))
         outcome = Outcome() if answer is None else self._answer(answer)
         return outcome if outcome.done else Outcome(done=True, answer=answer, faults=outcome.faults)
 
