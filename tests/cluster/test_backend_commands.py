@@ -194,7 +194,9 @@ def test_a_check_reports_what_the_server_does_with_every_setting(served: Serving
     lines = done.stdout.splitlines()
     assert lines[:2] == [f"SkyRL at {served.url}", f"models: {tiny_model.resolve()}"]
     assert lines[2].startswith("client: tinker ")
-    effects = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[3:])
+    assert lines[3].startswith(f"training an adapter on {tiny_model.resolve()} for a few steps; ")
+    assert lines[-1].startswith("checked in ")
+    effects = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[4:-1])
     assert effects["update.max_grad_norm"] == "ignored by the server"
     assert effects["update.betas, weight_decay"] == "obeyed"
     assert effects["loss.bounds of cispo"] == "obeyed"
@@ -205,6 +207,15 @@ def test_a_check_as_json_has_the_same_facts(served: Serving, tiny_model: Path):
     facts = json.loads(ramet("backend", "check", served.url, "--json").stdout)
     assert (facts["url"], facts["models"]) == (served.url, [str(tiny_model.resolve())])
     assert (facts["reduction"], facts["keeps_versions"], facts["clips_gradients"]) == ("row_mean", False, False)
+
+
+def test_a_quick_check_trains_nothing(served: Serving, tiny_model: Path):
+    log = (served.folder / "server.log").read_text()
+    done = ramet("backend", "check", served.url, "--quick")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [f"SkyRL at {served.url}", f"models: {tiny_model.resolve()}"]
+    assert lines[3].startswith("not tried, because it trains an adapter: ")
+    assert "create_model" not in (served.folder / "server.log").read_text().removeprefix(log)
 
 
 def test_a_model_that_is_not_served_is_one_line(served: Serving):

@@ -334,6 +334,20 @@ def test_a_server_that_answers_500_without_end_is_one_line(server: Server, model
     assert "\n" not in str(caught.value)
 
 
+def test_a_name_used_twice_is_one_line(server: Server, model: Path) -> None:
+    """The client package would try again for five minutes."""
+    backend = opened(server.url, model)
+
+    async def save_twice() -> None:
+        trainer = await backend._ready()  # pyright: ignore[reportPrivateUsage]
+        for _ in range(2):
+            await backend.calls.run("save_state", lambda: trainer.save_state("twice"))
+
+    with closing(backend), pytest.raises(EngineError, match="has a checkpoint 'twice' already") as caught:
+        anyio.run(save_twice)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_wrong_address_is_one_line(model: Path, tmp_path: Path) -> None:
     settings = config(model, "http://127.0.0.1:9")
     with pytest.raises(EngineError, match=r"nothing answers at http://127.0.0.1:9"):

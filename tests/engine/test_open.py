@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from ramet.engine.http import HttpEngine
-from ramet.engine.open import judge_config, open_engines
+from ramet.engine.open import judge_config, open_engines, with_model
 from ramet.engine.settings import EngineConfig, JudgeConfig
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, EngineError
 
 SERVER = EngineConfig(base_url="http://host/v1", model="m", tries=2)
 LOCAL = EngineConfig(kind="local", model="smollm2", window=99)
@@ -63,3 +66,47 @@ def test_a_model_that_judges_itself_is_opened_once() -> None:
 def test_without_judge_settings_no_judge_is_opened() -> None:
     assert open_engines(SERVER)[1] is None
     assert open_engines(SERVER, None)[1] is None
+
+
+def with_models(*names: str) -> EngineConfig:
+    """The settings with the model of a server that offers these; without names, of no server at all."""
+    if not names:
+        return with_model(EngineConfig(base_url="http://127.0.0.1:1/v1"))
+    listing = {"data": [{"id": name} for name in names]}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(listing).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        try:
+            return with_model(EngineConfig(base_url=f"http://127.0.0.1:{server.server_port}/v1"))
+        finally:
+            thread.join()
+
+
+def test_the_only_model_of_a_server_is_used_if_none_is_named():
+    found = with_models("smollm2")
+    assert (found.kind, found.model) == ("http", "smollm2")  # not the model of that name on this machine
+
+
+def test_without_a_name_several_models_or_no_server_are_one_line():
+    with pytest.raises(EngineError, match=r"which model\? .* serves a, b: name one with --model"):
+        with_models("a", "b")
+    with pytest.raises(ConfigError, match=r"which model\? give --model NAME .*\(cannot reach http://127.0.0.1:1/v1"):
+        with_models()
+    with pytest.raises(ConfigError, match=r"which model\? give --model NAME"):
+        with_model(EngineConfig(kind="local"))
+
+
+def test_settings_with_a_model_and_those_of_an_engine_of_your_own_are_left_as_they_are():
+    for config in (EngineConfig(model="m"), EngineConfig(kind="mine.py:Mine")):
+        assert with_model(config) is config

@@ -9,12 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+import anyio
+
 from ramet import plugins
 from ramet.config import on_this_machine
 from ramet.engine.http import HttpEngine
 from ramet.engine.providers import find_provider, key_of
 from ramet.engine.settings import ENGINE_KINDS, POLICY, EngineConfig, JudgeConfig
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 JUDGE_KEY = "RAMET_JUDGE_API_KEY"  # environment variable: the API key of judge.base_url, never stored
 CLONE_KEY = "RAMET_CLONE_API_KEY"  # environment variable: the API key of clone.base_url, never stored
 ANY_URL = EngineConfig().base_url
+WHICH_MODEL = (
+    "which model? give --model NAME (the server's /v1/models lists them), a run directory, a folder, or smollm2"
+)
 OpenedEngine: TypeAlias = Union[HttpEngine, "LocalEngine", "RemoteEngine"]
 
 
@@ -35,6 +40,32 @@ def open_engine(config: EngineConfig, *, api_key: str | None = None) -> OpenedEn
     if config.kind == "tinker":
         return _open_tinker(config)
     return _open_local(config) if config.kind == "local" else _open_http(config, api_key)
+
+
+def with_model(config: EngineConfig, *, api_key: str | None = None) -> EngineConfig:
+    """The settings with the name of the model. Where none is given, it is the only one that the server has."""
+    if config.model or config.kind not in ENGINE_KINDS:
+        return config
+    if config.kind != "http":
+        raise ConfigError(WHICH_MODEL)
+    return replace(config, model=anyio.run(_only_model, _open_http(config, api_key)))
+
+
+async def _only_model(engine: HttpEngine) -> str:
+    async with engine:
+        await check_named(engine)
+        return engine.model
+
+
+async def check_named(engine: HttpEngine) -> None:
+    """Reach the server. If no model was named and there is no server, the model is what is missing."""
+    named = bool(engine.model)
+    try:
+        await engine.check()
+    except EngineError as error:
+        if named or str(error).startswith("which model?"):
+            raise
+        raise ConfigError(f"{WHICH_MODEL} ({error})") from None
 
 
 def open_engines(

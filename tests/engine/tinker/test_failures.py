@@ -29,6 +29,16 @@ async def test_a_request_that_gets_nothing_but_errors_is_one_line():
 
 
 @pytest.mark.anyio
+async def test_a_name_that_is_taken_is_one_line_at_once():
+    failures = Failures(URL)
+    await failures.see(answer(409, path="/api/v1/forward_backward"))
+    failures.check()
+    await failures.see(answer(409, body=b'{"path": "step-1"}', path="/api/v1/save_weights"))
+    with pytest.raises(EngineError, match=r"8123 has a checkpoint 'step-1' already: it takes every name once$"):
+        failures.check()
+
+
+@pytest.mark.anyio
 async def test_errors_that_end_are_forgotten():
     now = [0.0]
     failures = Failures(URL, clock=lambda: now[0])

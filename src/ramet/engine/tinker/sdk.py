@@ -30,6 +30,7 @@ T = TypeVar("T")
 KEY = "TINKER_API_KEY"  # environment variable: the API key, never stored
 LOCAL_KEY = "tml-local"  # servers on this machine take any key that begins like this
 HEALTH = "/api/v1/healthz"
+CAPABILITIES = "/api/v1/get_server_capabilities"
 HEALTH_S = 10.0
 NAMES = {"Tinker API Mock": "SkyRL"}  # what servers call themselves, and what they are
 REST_LOGGER = "tinker.lib.public_interfaces.rest_client"
@@ -78,6 +79,17 @@ async def server_name(address: str) -> str:
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return urlsplit(address).hostname or address
     return NAMES.get(name, name)
+
+
+async def offered_models(address: str) -> dict[str, int | None] | None:
+    """Base models and their windows, without the client package; None if the server does not list them as JSON."""
+    headers = {"X-API-Key": api_key(address)}
+    try:
+        async with httpx.AsyncClient(timeout=HEALTH_S) as client:
+            found = (await client.get(address + CAPABILITIES, headers=headers)).json()["supported_models"]
+            return {model["model_name"]: model.get("max_context_length") for model in found if model["model_name"]}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def api_key(base_url: str) -> str:
