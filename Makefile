@@ -7,7 +7,7 @@ CLUSTER := .venv-cluster
 # Each worker takes tests in a row, so that most fixtures of a module are made once.
 PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo docs test test-clients test-proxy test-cluster test-slow test-gpu test-peers docs-check fuzz soak partial-answers check format clean help
+.PHONY: demo docs test test-clients test-proxy test-cluster test-slow test-gpu test-peers docs-check fuzz soak soak-serve partial-answers check format clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
@@ -80,6 +80,9 @@ fuzz: $(DONE)    ## 200,000 outputs of models and all hostile cells (about half 
 SECONDS ?= 3600
 soak: $(DONE)    ## random kills, full disks, faulty servers and clock jumps for an hour (SECONDS=600: ten minutes)
 	$(BIN)/python -m tests.soak --seconds $(SECONDS)
+
+soak-serve: $(DONE)  ## one `ramet serve` under steady load for an hour: memory, threads, files (SECONDS=600: ten minutes)
+	$(BIN)/python -m tests.soak.steady --seconds $(SECONDS)
 
 partial-answers: $(DONE)  ## 50 deadlines at every depth and 50 times Ctrl-C against llama.cpp (about half an hour)
 	$(BIN)/python -m tests.soak.partial

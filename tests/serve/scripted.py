@@ -76,10 +76,12 @@ def _weather(prompt: Prompt) -> str:
 
 
 @asynccontextmanager
-async def opened(config: ServeConfig, engine: Engine, runs: Path) -> AsyncGenerator[Served]:
+async def opened(
+    config: ServeConfig, engine: Engine, runs: Path, *, clone_engine: Engine | None = None
+) -> AsyncGenerator[Served]:
     """A server in this event loop, on a free port of the loopback address."""
     with ExitStack() as stack:
-        service = stack.enter_context(opened_service(config, engine, runs=runs))
+        service = stack.enter_context(opened_service(config, engine, runs=runs, clone_engine=clone_engine))
         listener = stack.enter_context(bind("127.0.0.1", 0))
         async with listening(service, listener):
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
@@ -88,11 +90,13 @@ async def opened(config: ServeConfig, engine: Engine, runs: Path) -> AsyncGenera
 
 
 @contextmanager
-def served(runs: Path, *, engine: Engine | None = None, **settings: object) -> Generator[Served]:
+def served(
+    runs: Path, *, engine: Engine | None = None, clone_engine: Engine | None = None, **settings: object
+) -> Generator[Served]:
     """A server in a thread of this process."""
     base = {"name": "scripted", "grace_s": 1.0}
     config = load(ServeConfig, flags={**base, **settings}, base={"budget": {"tokens": 2000, "nodes": 8, "depth": 2}})
-    server = opened(config, engine or ScriptedEngine(script), runs)
+    server = opened(config, engine or ScriptedEngine(script), runs, clone_engine=clone_engine)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(server) as found:
         yield found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -13,6 +14,7 @@ from ramet.serve.keys import Keyring
 from ramet.serve.storing import TreeStore
 from ramet.store import read_trees
 from ramet.store.chunks import ChunkWriter
+from ramet.store.tree_files import read_file
 from tests.conftest import in_virtual_time
 
 
@@ -55,3 +57,20 @@ def test_a_chunk_holds_the_same_trees_while_it_grows_and_when_it_is_full(tmp_pat
         files.append(writer.add([tree]))
         assert list(read_trees(run.path)) == trees[:number]
     assert files[0] == files[1] == files[2] != files[3]
+
+
+def test_a_chunk_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path):
+    writer = ChunkWriter(make_run(tmp_path))
+    one, two = (anyio.run(make_tree, text) for text in ("one", "two" * 5000))
+    replaced: list[Path] = []
+
+    class Replaced(type(tmp_path)):
+        """Between its size and its bytes, the file gets another tree, once."""
+
+        def open(self, *how: Any, **more: Any) -> Any:
+            if not replaced:
+                replaced.append(writer.add([two]))
+            return Path.open(self, *how, **more)  # pyright: ignore[reportUnknownVariableType]
+
+    assert list(read_file(Replaced(writer.add([one])))) == [one, two]
+    assert len(replaced) == 1

@@ -7,7 +7,7 @@ trees run at a time. The last fifth of the tries is made without the server's pr
 from nothing.
 
 Deadlines follow the machine: before every ten tries the time of a prompt that is in no cache and of four tokens is
-measured, four at a time, and the lowest level gets 1.5 to 2 times as much. No try is repeated. A try in which the
+measured, four at a time, and the lowest level gets 3 to 4 times as much. No try is repeated. A try in which the
 server sends no token before the deadline has no answer; it is counted like any other, and in a column of its own. The
 exit code is 1 unless every try has an answer.
 """
@@ -39,8 +39,15 @@ CALL = '<tool_call>{"name": "delegate", "arguments": {"goals": ["Tell the story 
 CONCURRENCY = 4  # trees at a time
 MEASURED_EVERY = 10  # tries
 UNCACHED = 0.2  # share of the tries
-LEAST, MOST = 1.5, 2.0  # the time of the lowest level, in times of a short answer
+LEAST, MOST = 3.0, 4.0  # the time of the lowest level, in times of a short answer
 ENDLESS = {"logit_bias": [[2, False], [0, False]]}  # the end of a turn is never sampled
+# A shell starts background jobs with SIGINT ignored, and processes inherit that.
+COMMAND = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from ramet.cli.main import main
+sys.exit(main())
+"""
 COLUMNS = ("depth", "tries", "answers", "of all nodes", "no token", "deadlines", "slowest end")
 
 
@@ -132,11 +139,10 @@ async def interrupted(address: str, number: int, unit_s: float, cached: bool) ->
 
 
 def one_interrupt(address: str, number: int, unit_s: float) -> Outcome:
-    """Run the command, interrupt it after the time of 1.5 to 2 short answers, and read what it stored."""
-    code = "import sys; from ramet.cli.main import main; sys.exit(main())"
+    """Run the command, interrupt it after the time of 3 to 4 short answers, and read what it stored."""
     words = ["run", question(number), "--base-url", address, "--model", "smollm2", "--dialect", "tools"]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", code, *words, "--tokens", "100000", "--runs", folder, "--depth", "0"]
+        command = [sys.executable, "-c", COMMAND, *words, "--tokens", "100000", "--runs", folder, "--depth", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
             while not list(Path(folder).glob("*/config.toml")) and process.poll() is None:
                 time.sleep(0.05)

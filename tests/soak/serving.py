@@ -133,7 +133,7 @@ async def _stop(server: subprocess.Popen[str], how: str, after_s: float) -> None
 
 def check_served(report: Report, runs: Path, answered: set[str]) -> None:
     """Every tree whose answer a client got is stored, once, and within its budget."""
-    trees = [tree for run in runs.glob("serve-*") for tree in read_trees(run)]
+    trees = [tree for meta in runs.glob("serve-*/meta.json") for tree in read_trees(meta.parent)]
     ids = [tree.id for tree in trees]
     report.check(len(ids) == len(set(ids)), f"{len(ids) - len(set(ids))} trees are stored twice")
     missing = answered - set(ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.soak.checks import check_evaluation
 from tests.soak.evaluating import ITEMS, eval_killed
 from tests.soak.processes import Ended, check_complaint
 from tests.soak.rounds import Place, Report
+from tests.soak.steady import Sample, check_flat
 from tests.soak.trees import TREES, clock_jumps
 
 
@@ -48,6 +50,25 @@ def test_a_round_of_trees_whose_clock_jumps_holds_every_budget(tmp_path: Path):
     assert report.broken == []
     assert report.done["trees checked"] == TREES
     assert report.done["clock jump (trees)"] > 0
+
+
+@pytest.mark.parametrize(
+    ("grown", "problems"),
+    [
+        ({}, []),
+        ({"rss_mb": 40.0}, ["rss_mb grew from 110 to 150"]),
+        ({"threads": 9, "files": 9}, ["threads grew from 8 to 17", "files grew from 50 to 59"]),
+    ],
+)
+def test_a_server_whose_memory_threads_or_files_grow_is_noticed(grown: dict[str, float], problems: list[str]):
+    """Growth in the first quarter is allowed: caches fill."""
+    usual = {"rss_mb": 110.0, "threads": 8, "files": 50}
+    start = Sample(seconds=0, requests=0, cpu_s=0, run_files=2, rss_mb=60.0, threads=1, files=10)
+    middle = replace(start, **usual)
+    end = replace(middle, **{name: usual[name] + more for name, more in grown.items()})
+    report = Report()
+    check_flat(report, [start] * 2 + [middle] * 4 + [end] * 2)
+    assert report.broken == problems
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,6 @@
     await serve(config, engine)
 
 `errors` and `fields` read a request, `conversation`, `tools` and `schema` what is in it, `chat` and `responses` its two
-formats; `asking` runs the tree; `keys`, `gate`, `storing` and `metrics` are shared by all requests; `app` and `server`
-are the ASGI application and its process.
+formats; `asking` runs the tree; `keys`, `gate`, `storing` and `metrics` are shared by all requests; `app` and `pages`
+are the ASGI application, `server` its process.
 """

@@ -19,10 +19,11 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from ramet.agent.dialects import make_dialect
+from ramet.draw import counted
 from ramet.errors import EngineError
 from ramet.interfaces import Engine
 from ramet.serve import chat, responses
-from ramet.serve.asking import TOO_LITTLE_MONEY, Answer, Ask, Asked, OnProgress, budget_facts
+from ramet.serve.asking import TOO_LITTLE_MONEY, Answer, Ask, Asked, OnProgress
 from ramet.serve.budgets import lowest
 from ramet.serve.conversation import Remembered
 from ramet.serve.errors import RequestError
@@ -30,6 +31,7 @@ from ramet.serve.fields import parse_body
 from ramet.serve.gate import Gate, shutting_down
 from ramet.serve.keys import Account, Keyring, Reservation
 from ramet.serve.metrics import Metrics
+from ramet.serve.pages import Pages
 from ramet.serve.settings import ALIAS, ServeConfig
 from ramet.serve.storing import TreeStore
 from ramet.serve.wire import (
@@ -45,7 +47,6 @@ from ramet.serve.wire import (
     start_events,
     until_disconnect,
 )
-from ramet.store.facts import tree_facts
 
 TREE_HEADER = "x-ramet-tree"
 KEEP_ALIVE_S = 15.0
@@ -91,10 +92,18 @@ class Service:
     """What all requests share."""
 
     def __init__(
-        self, config: ServeConfig, engine: Engine, *, keys: Keyring, store: TreeStore, log: Log = lambda _: None
+        self,
+        config: ServeConfig,
+        engine: Engine,
+        *,
+        keys: Keyring,
+        store: TreeStore,
+        log: Log = lambda _: None,
+        clone_engine: Engine | None = None,
     ) -> None:
         self.config = config
         self.engine = engine
+        self.clone_engine = clone_engine
         self.keys = keys
         self.store = store
         self.log = log
@@ -201,6 +210,7 @@ class Endpoint:
             return Asked(
                 ask,
                 engine=service.engine,
+                clone_engine=service.clone_engine,
                 dialect=service.dialect,
                 config=service.config,
                 budget=reservation.budget,
@@ -298,63 +308,8 @@ def _remembered(store: TreeStore, account: Account) -> Remembered:
 def _line(tree_id: str, asked: Asked) -> str:
     tree = asked.tree
     used = tree.usage
-    nodes = f"{len(tree.nodes):,} node{'s' if len(tree.nodes) > 1 else ''}"
-    return f"tree {tree_id}  {tree.root.stop}  {used.tokens:,} tokens  {nodes}  {tree.seconds:.1f} s"
-
-
-class Pages:
-    """The endpoints that only read."""
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self.created = int(time.time())
-
-    async def models(self, request: Request) -> Response:
-        self.service.account(request.scope)
-        name, wanted = self.service.config.model, request.path_params.get("name")
-        facts = [self._model(served) for served in dict.fromkeys((name, ALIAS))]
-        if wanted is None:
-            return JSONResponse({"object": "list", "data": facts})
-        found = [fact for fact in facts if fact["id"] == wanted]
-        if not found:
-            raise RequestError(404, f"there is no model {wanted[:60]!r}", param="model", code="model_not_found")
-        return JSONResponse(found[0])
-
-    def _model(self, name: str) -> dict[str, Any]:
-        budget = budget_facts(self.service.config.budget)
-        return {"id": name, "object": "model", "created": self.created, "owned_by": "ramet", "budget": budget}
-
-    async def tree(self, request: Request) -> Response:
-        """A tree of this key, running or recent."""
-        account = self.service.account(request.scope)
-        tree_id: str = request.path_params["id"]
-        running = self.service.running.get(tree_id)
-        if running is not None and running.owner == account.name:
-            return JSONResponse({"running": True, **tree_facts(running.asked.tree)})
-        tree = await self.service.store.read(tree_id, account.name)
-        if tree is None:
-            raise RequestError(404, f"there is no recent tree {tree_id[:40]!r} of this key", code="not_found")
-        return JSONResponse({"running": False, **tree_facts(tree)})
-
-    async def health(self, request: Request) -> Response:
-        del request
-        service = self.service
-        closed, problem = service.gate.closed, service.store.error
-        status = "shutting down" if closed else "ok" if problem is None else "trees are not stored"
-        facts = {
-            "status": status,
-            "model": service.config.model,
-            "running": service.gate.running,
-            "waiting": service.gate.waiting,
-        }
-        return JSONResponse(facts, status_code=503 if closed else 200)
-
-    async def metrics(self, request: Request) -> Response:
-        service = self.service
-        service.account(request.scope)
-        service.metrics.store_errors = service.store.errors
-        text = service.metrics.text(running=service.gate.running, waiting=service.gate.waiting)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+    size = f"{counted(used.tokens, 'token')}  {counted(len(tree.nodes), 'node')}"
+    return f"tree {tree_id}  {tree.root.stop}  {size}  {tree.seconds:.1f} s"
 
 
 def make_app(service: Service) -> Starlette:

@@ -120,6 +120,7 @@ class Asked:
         ask: Ask,
         *,
         engine: Engine,
+        clone_engine: Engine | None,
         dialect: Dialect,
         config: ServeConfig,
         budget: Budget,
@@ -131,6 +132,7 @@ class Asked:
         context = {**({KEY: history} if history else {}), **ask.context}
         options = TreeOptions(
             engine=engine,
+            clone_engine=clone_engine,
             budget=budget,
             dialect=self.dialect,
             world=ServedWorld(context, on_progress),
@@ -163,8 +165,9 @@ class Asked:
                 for number, call in enumerate(dialect.calls)
             ]
             return Answer(tree=tree, content=dialect.content, calls=tuple(calls))
-        if dialect.problem is not None:
-            refusal = f"within its budget the tree gave no answer that matches the schema: {cut(dialect.problem, 500)}"
+        problem = None if tree.root.stop is Stop.ANSWERED else dialect.problem(tree.answer)
+        if problem is not None:
+            refusal = f"within its budget the tree gave no answer that matches the schema: {cut(problem, 500)}"
             return Answer(tree=tree, content=None, refusal=refusal)
         content = tree.answer
         if content is not None and self.ask.schema is not None:

@@ -16,7 +16,7 @@ from ramet.agent.reading import off_loop
 from ramet.agent.toolcalls import CallsTools, ReadsCalls, call_text
 from ramet.agent.wording import after_thoughts
 from ramet.errors import MalformedAction
-from ramet.interfaces import Dialect, Host, HostFunction, Outcome, ReadsCutTurns, Remaining, Result, Session
+from ramet.interfaces import CutAnswer, Dialect, Host, HostFunction, Outcome, ReadsCutTurns, Remaining, Result, Session
 from ramet.serve.conversation import KEY, Conversation
 from ramet.serve.errors import wrong
 from ramet.serve.schema import Schema
@@ -44,7 +44,7 @@ def check_tools(dialect: Dialect, use: ToolUse) -> None:
 
 
 class ServedDialect:
-    """A dialect for one request. After the tree has ended, `calls` and `problem` are what the client gets."""
+    """A dialect for one request. After the tree has ended, `calls` are what the client gets."""
 
     def __init__(self, inner: Dialect, conversation: Conversation, *, use: ToolUse, schema: Schema | None) -> None:
         self.name = inner.name
@@ -54,8 +54,13 @@ class ServedDialect:
         self.schema = schema
         self.calls: list[ToolCall] = []
         self.content: str | None = None  # beside the calls
-        self.problem: str | None = None  # why the answer does not match the schema
         self._inner = inner
+
+    def problem(self, answer: str | None) -> str | None:
+        """Why an answer does not match the schema of the request; None if it does, or there is no schema."""
+        if self.schema is None or answer is None:
+            return None
+        return self.schema.problem(unfenced(answer))
 
     def system(self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool) -> str:
         own = self._inner.system(functions=functions, may_delegate=may_delegate, child=child)
@@ -145,27 +150,21 @@ class RootSession:
             return outcome
         if self._dialect.use.choice == "required" and self._dialect.use.tools:
             return _note(REQUIRED.format(", ".join(self._dialect.use.names)))
-        problem = self._problem(outcome.answer)
+        problem = self._dialect.problem(outcome.answer)
         return outcome if problem is None else _note(f"this is not the JSON asked for: {problem}; answer again")
 
     async def close(self, text: str) -> Outcome:
         called = await self._called(text, finish="stop")
         if called is not None and called.done:
             return called
-        outcome = await self._inner.close(text)
-        self._dialect.problem = self._problem(outcome.answer)
-        return outcome
+        return await self._inner.close(text)
 
-    def answer_in_cut(self, text: str) -> str | None:
-        answer = self._inner.answer_in_cut(text) if isinstance(self._inner, ReadsCutTurns) else None
-        self._dialect.problem = self._problem(answer)
-        return answer
-
-    def _problem(self, answer: str | None) -> str | None:
-        schema = self._dialect.schema
-        if schema is None or answer is None:
-            return None
-        return schema.problem(unfenced(answer))
+    def answer_in_cut(self, text: str) -> CutAnswer | None:
+        """With a schema, an answer that matches it is better than one that does not."""
+        found = self._inner.answer_in_cut(text) if isinstance(self._inner, ReadsCutTurns) else None
+        if found is None or self._dialect.schema is None:
+            return found
+        return CutAnswer(text=found.text, marked=self._dialect.problem(found.text) is None)
 
     async def _called(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome | None:
         """The end of the tree, if the turn calls tools of the client; None if it calls none."""

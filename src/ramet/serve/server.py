@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from ramet.draw import counted
 from ramet.errors import ConfigError
 from ramet.interfaces import Engine
 from ramet.serve.keys import Keyring, read_keys
@@ -67,16 +68,21 @@ async def serve(
     engine: Engine,
     *,
     runs: Path | str = "runs",
+    clone_engine: Engine | None = None,
     say: Say | None = None,
     on_start: Callable[[Served], None] = lambda _: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. `say` gets a line for every tree; `on_start` is called when clients can connect.
 
+    Clones are sampled by `clone_engine`, if there is one.
+
     Example:
         await serve(ServeConfig(port=8100, name="my-model"), ScriptedEngine(script))
     """
     with ExitStack() as stack:
-        service = stack.enter_context(opened_service(config, engine, runs=Path(runs), say=say))
+        service = stack.enter_context(
+            opened_service(config, engine, runs=Path(runs), clone_engine=clone_engine, say=say)
+        )
         listener = stack.enter_context(bind(config.host, config.port))
         async with anyio.create_task_group() as group:  # signals are handled until the last tree is stored
             async with listening(service, listener) as server:
@@ -87,7 +93,9 @@ async def serve(
 
 
 @contextmanager
-def opened_service(config: ServeConfig, engine: Engine, *, runs: Path, say: Say | None = None) -> Generator[Service]:
+def opened_service(
+    config: ServeConfig, engine: Engine, *, runs: Path, clone_engine: Engine | None = None, say: Say | None = None
+) -> Generator[Service]:
     """What all requests share, with a run directory that no other process writes to."""
     keys = read_access(config)
     from ramet.serve.app import Service
@@ -104,7 +112,8 @@ def opened_service(config: ServeConfig, engine: Engine, *, runs: Path, say: Say 
         run = RunDir.create(runs, f"serve-{config.model}", config=config, kind="serve")
         stack.enter_context(exclusive_lock(run.path))
         log = _log(say)
-        yield Service(config, engine, keys=keys, store=TreeStore(run, keys, usage=usage, log=log), log=log)
+        store = TreeStore(run, keys, usage=usage, log=log)
+        yield Service(config, engine, clone_engine=clone_engine, keys=keys, store=store, log=log)
 
 
 def _log(say: Say | None) -> Say:
@@ -200,7 +209,7 @@ async def _until_signal(service: Service, server: Listening) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         await anext(signals)
         service.drain()
-        service.log(f"shutting down: {len(service.running)} trees have {service.config.grace_s:g} s to end")
+        service.log(f"shutting down: {counted(len(service.running), 'tree')} left, {service.config.grace_s:g} s to end")
         server.stop()
         with anyio.move_on_after(service.config.grace_s):
             await anext(signals)
@@ -211,15 +220,17 @@ async def _until_signal(service: Service, server: Listening) -> None:
 def banner(served: Served) -> list[str]:
     """What is printed when the server listens: address, model, budget, where trees go."""
     config, budget = served.service.config, served.service.config.budget
-    limits = [f"{budget.tokens:,} tokens", f"{budget.nodes:,} nodes", f"depth {budget.depth}"]
+    limits = [counted(budget.tokens, "token"), counted(budget.nodes, "node"), f"depth {budget.depth}"]
     limits += [f"{budget.seconds:g} s"] if budget.seconds is not None else []
     limits += [f"${budget.money:g}"] if budget.money is not None else []
-    access = f"{len(served.service.keys.accounts)} keys" if served.service.keys.needed else "no key needed"
+    access = counted(len(served.service.keys.accounts), "key") if served.service.keys.needed else "no key needed"
     reach = "this machine only" if is_loopback(config.host) else "other machines can connect"
+    at_once = f"{counted(config.concurrency, 'tree')} at once"
+    clones = f"; clones have {config.clone.model}" if config.clone.model else ""
     return [
         f"address  {served.url}  ({reach}, {access})",
-        f"model    {config.model}  ({config.engine.kind}, dialect {config.dialect})",
-        f"budget   {', '.join(limits)} per request; {config.concurrency} trees at once, {config.queue} waiting",
+        f"model    {config.model}  ({config.engine.kind}, dialect {config.dialect}){clones}",
+        f"budget   {', '.join(limits)} per request; {at_once}, {config.queue} waiting",
         f"trees    {served.run}",
     ]
 

@@ -39,6 +39,7 @@ class ServeConfig:
     instructions: str = ""  # added to the system prompt of every node
     delegate_instructions: str = ""  # added to that of nodes that may delegate
     engine: EngineConfig = field(default_factory=EngineConfig)
+    clone: EngineConfig = field(default_factory=EngineConfig)  # of all nodes but the root; without a model: the same
     budget: Budget = field(default_factory=Budget)  # of every request; a request or a key can only lower it
 
     def __post_init__(self) -> None:

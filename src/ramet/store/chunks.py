@@ -34,6 +34,7 @@ class ChunkWriter:
         self._most = trees
         self._number = 0
         self._trees = 0
+        self._path = self._chunk()  # the same object for all trees of a file: callers keep many of them
         self._open: pa.Table | None = None  # the chunk that is not full
 
     def add(self, trees: Sequence[Tree]) -> Path:
@@ -44,11 +45,15 @@ class ChunkWriter:
         table = pa.Table.from_pylist(rows, schema=arrow_schema())
         if self._open is not None:
             table = pa.concat_tables([self._open, table]).combine_chunks()  # pieces would be written one by one
-        path = self.run.path / "trees" / f"chunk-{self._number:06d}.parquet"
+        path = self._path
         number = self._trees + len(trees)
         full = number >= self._most or table.nbytes >= CHUNK_BYTES
         write_table(path, table, quick=not full)
         self._trees, self._open = number, table
         if full:
             self._number, self._trees, self._open = self._number + 1, 0, None
+            self._path = self._chunk()
         return path
+
+    def _chunk(self) -> Path:
+        return self.run.path / "trees" / f"chunk-{self._number:06d}.parquet"

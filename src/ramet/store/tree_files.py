@@ -23,6 +23,7 @@ REQUIRED = (
 REQUIRED_OF_ROOT = ("question", "task_id", "task", "budget", "dialect", "seconds")
 REQUIRED_OF_TURN = ("tokens", "finish", "started_s", "sampled_s", "children", "refusals", "repairs", "faults")
 REQUIRED_OF_PIECE = ("sampled", "text", "num_ids", "taught")
+REPLACED = 100  # times that a file may be replaced while it is read
 ALWAYS_READ = 64 * 2**20  # unpacked bytes that are read from any file
 
 
@@ -50,8 +51,7 @@ def check_file(file: Path) -> None:
 
 def read_file(file: Path, ids: Sequence[str] | None = None) -> Iterator[Tree]:
     """The trees of a file, or those with one of the `ids`, equal to the ones that were written."""
-    check_file(file)
-    table = read_table(file, filters=None if ids is None else [("tree", "in", list(ids))])
+    table = _read_whole(file, filters=None if ids is None else [("tree", "in", list(ids))])
     rows: dict[str, list[dict[str, Any]]] = {}
     try:
         for row in table.to_pylist():
@@ -60,6 +60,28 @@ def read_file(file: Path, ids: Sequence[str] | None = None) -> Iterator[Tree]:
         raise StoreError(f"cannot read {file}: {reason(error)}") from None
     for name, rows_of_tree in rows.items():
         yield _tree(file, name, rows_of_tree)
+
+
+def _read_whole(file: Path, **what: Any) -> Any:
+    """A table of a file. It is opened several times, so one that is replaced in between is read again."""
+    for _ in range(REPLACED):
+        before = _identity(file)
+        try:
+            check_file(file)
+            return read_table(file, **what)
+        except StoreError:
+            if _identity(file) == before:
+                raise
+    raise StoreError(f"cannot read {file}: it is replaced again and again")
+
+
+def _identity(file: Path) -> tuple[int, ...]:
+    """Another one for every version of a file; empty if there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _tree(file: Path, name: str, rows: list[dict[str, Any]]) -> Tree:
