@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -132,14 +133,18 @@ def test_without_a_model_the_page_says_why_there_are_no_forks(client: httpx.Clie
     assert client.get("fork").status_code in (404, 405)
 
 
-def test_on_the_page_a_turn_is_edited_and_the_two_trees_are_shown(browser: Any, forking: Viewer) -> None:
+def test_on_the_page_a_turn_is_edited_the_fork_is_watched_and_compared(browser: Any, forking: Viewer) -> None:
     page = browser.new_page()
     page.set_default_timeout(20_000)
     page.goto(forking.url + "#/run/orchard/tree/orchard/node/2")
     page.click("#turn-0 button:text-is('edit')")
+    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
     page.fill("textarea", "Answer: 9")
     page.check("text=only failures")  # the panel is drawn again; what was typed stays
     page.click("text=say this and go on")
+    page.wait_for_url(re.compile(r"/run/fork-orchard-2-0[^/]*/tree/[^/]+/node/2\?from=orchard&of=orchard$"))
+    page.wait_for_selector(".result .answer >> text=9")
+    page.click("text=compare with the tree it was forked from")
     page.wait_for_selector(".difference .said >> nth=1")
     assert [" ".join(text.split()) for text in page.locator(".difference .said").all_inner_texts()] == [
         "Answer: 7",
@@ -156,6 +161,7 @@ def test_messages_are_found_in_the_markup_of_several_models() -> None:
         "<|start_header_id|>user<|end_header_id|>\n\nCount.<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
         "<|user|>Count.<|model|>",
         "<end_of_turn>\n<start_of_turn>user\nCount.<end_of_turn>\n<start_of_turn>model\n",
+        "<|end|>Count.<|model|>",  # results, where the template has no sign for their role
         "Count.",
     ):
         assert message_of(text) == "Count."

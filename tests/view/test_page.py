@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ramet.evaluate.format import share
 from ramet.store import RunDir
 from ramet.view import Viewer, start
 from ramet.view.export import export
@@ -155,6 +156,33 @@ def test_everything_can_be_reached_by_keyboard_alone(seen: Seen, viewer: Viewer)
     page.wait_for_selector(".table")
 
 
+def test_selecting_a_node_leaves_the_drawing_as_it_is(seen: Seen, viewer: Viewer) -> None:
+    page = seen.page
+    for view, node in (("timeline", ".box"), ("budget", ".cell")):
+        page.goto(viewer.url + TREE + f"?view={view}")
+        page.wait_for_selector(f"{node}.on[data-node='0']")
+        page.evaluate(f"window.first = document.querySelector('{node}')")
+        page.keyboard.press("ArrowDown")
+        page.wait_for_selector(f"{node}.on[data-node='1']")
+        assert page.locator(f"{node}.on").count() == 1
+        assert page.evaluate(f"window.first === document.querySelector('{node}')")
+        page.hover(f"{node}[data-node='1']")
+        assert "node 1: count apples" in page.locator(f"{node}[data-node='1'] title").text_content()
+        page.check("text=only failures")
+        seen.until(f"document.querySelectorAll('{node}.out').length === 5")
+        page.set_viewport_size({"width": 1100, "height": 800})
+        seen.until(f"window.first !== document.querySelector('{node}')")
+        page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_shares_have_the_same_digits_in_the_page_and_in_the_report(seen: Seen, viewer: Viewer) -> None:
+    values = [part / whole for whole in (1, 3, 7, 8, 96, 200, 384, 2000) for part in range(whole + 1)]
+    values += [0.985, 0.005, 0.995, 0.9995, 0.99999, 1e-6, 0.145, 0.285, 0.0035, 0.00045, 1.5]
+    seen.page.goto(viewer.url)
+    shown = seen.page.evaluate("(values) => import('./dom.js').then(({ percent }) => values.map(percent))", values)
+    assert shown == [share(value) for value in values]
+
+
 def test_filters_show_the_nodes_that_pass(seen: Seen, viewer: Viewer) -> None:
     page = seen.page
     page.goto(viewer.url + TREE)
@@ -178,6 +206,8 @@ def test_a_point_of_a_curve_opens_its_trees_and_two_of_them_are_compared(seen: S
     page.wait_for_selector(".trow a")
     assert "step=3" in page.url
     assert page.locator(".table-body .trow").count() == 8
+    assert seen.text("button:has-text('✕')") == "step 4 ✕"  # shown from 1 up, as in the terminal
+    assert page.locator(".table-body .c1").all_inner_texts() == ["4"] * 8
     page.goto(viewer.url + "#/run/begun")  # a training whose first step has not ended: curves will come here
     page.wait_for_selector("text=No step has ended yet")
     page.go_back()
@@ -191,6 +221,10 @@ def test_a_point_of_a_curve_opens_its_trees_and_two_of_them_are_compared(seen: S
     page.goto(viewer.url + "#/run/training/tasks")
     page.wait_for_selector("table.plain tbody tr")
     assert "3 tasks in both" in seen.text(".lead")
+    assert "evaluation after step 4 (3)" in seen.text("label:has-text('trees') select >> nth=1")
+    page.goto(viewer.url + "#/run/training/tree/000003-000-001")
+    page.click(".crumbs >> text=step 4")
+    page.wait_for_selector("button:has-text('step 4 ✕')")
 
 
 def test_a_running_tree_grows_on_the_page_and_is_read_when_it_is_stored(seen: Seen, tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ramet.evaluate.format import budget_label, method_label, share
+from ramet.evaluate.format import budget_label, method_label, percent, share
 from ramet.evaluate.statistics import Estimate
-from ramet.evaluate.suite.card import PAYS, against_alone, headline
+from ramet.evaluate.suite.card import against_alone, conclusion, headline
 from ramet.report.markup import Content, Markup, join, table, tag
 from ramet.report.style import css_variables
 from ramet.store.atomic import write_text
@@ -21,6 +21,7 @@ COSTS = {
     "seconds": "seconds",
     "dollars": "money",
 }
+COLOURS = {"better": "green", "worse": "vermillion"}  # grey: no conclusion
 # A plot of intervals: one row per part, from -100 to +100 points.
 WIDTH, ROW, LABEL, NOTE = 820, 34, 110, 260
 STYLE = """
@@ -111,14 +112,20 @@ def _tick(value: float, height: int) -> Content:
 
 def _interval(part: Mapping[str, Any], y: int) -> Content:
     fact = against_alone(part)
-    gap, colour = fact["difference"], {PAYS: "green", "does not pay": "vermillion"}.get(fact["pays"], "grey")
+    gap, colour = fact["difference"], COLOURS.get(conclusion(fact), "grey")
     ends = {"y1": str(y), "y2": str(y), "stroke": f"var(--{colour})"}
     middle = f"{_x(gap['value']):.1f}"
     return [
         tag("text", part["name"], x=str(LABEL - 12), y=str(y + 5), text_anchor="end"),
         tag("line", x1=f"{_x(gap['low']):.1f}", x2=f"{_x(gap['high']):.1f}", stroke_width="3", **ends),
         tag("circle", cx=middle, cy=str(y), r="6", fill=f"var(--{colour})"),
-        tag("text", f"{fact['points']}  {fact['pays']}", x=str(WIDTH - NOTE + 12), y=str(y + 5), class_="note points"),
+        tag(
+            "text",
+            f"{fact['points']}  {conclusion(fact)}",
+            x=str(WIDTH - NOTE + 12),
+            y=str(y + 5),
+            class_="note points",
+        ),
     ]
 
 
@@ -164,7 +171,7 @@ def _cell(cell: Mapping[str, Any]) -> list[Content]:
     return [
         method_label(cell["method"]),
         budget_label(cell["budget"]),
-        f"{share(accuracy.value)} [{100 * accuracy.low:.0f}, {100 * accuracy.high:.0f}]",
+        percent(accuracy),
         f"{cell['generated']['value']:,.0f}",
         f"{cell['critical_path']['value']:,.0f}",
         f"{cell['prompt']:,.0f}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from ramet.evaluate.format import share
 from ramet.report.delegation import Counts, Delegation, SizeRow, total
 from ramet.report.format import join_words
 
@@ -32,8 +33,8 @@ def learnt(delegation: Delegation) -> str:
         parts.append(what + _evidence(delegation, fell, bracketed=large))
     if parts:
         return f"It learnt {' and '.join(parts)}."
-    first, last = (f"{counts.share('delegated').value:.0%}" for counts in _ends(delegation, delegation.rows))
-    return f"How often it delegates did not change at any size by {LEAST_CHANGE:.0%} or more: {first}, then {last}."
+    first, last = (share(counts.share("delegated").value) for counts in _ends(delegation, delegation.rows))
+    return f"How often it delegates did not change at any size by {share(LEAST_CHANGE)} or more: {first}, then {last}."
 
 
 def direction(delegation: Delegation, row: SizeRow) -> int:
@@ -53,7 +54,7 @@ def _ends(delegation: Delegation, rows: Sequence[SizeRow]) -> tuple[Counts, Coun
 
 
 def _evidence(delegation: Delegation, rows: Sequence[SizeRow], *, bracketed: bool) -> str:
-    first, last = (f"{counts.share('delegated').value:.0%}" for counts in _ends(delegation, rows))
+    first, last = (share(counts.share("delegated").value) for counts in _ends(delegation, rows))
     steps = [settled(delegation, row) for row in rows]
     known = [step for step in steps if step is not None]
     since = f", from step {max(known) + 1} on" if len(known) == len(steps) else ""

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from ramet.draw import cut_apart, walk
 from ramet.evaluate.costs import critical_path
 from ramet.report.figures import Picture, make_picture
-from ramet.report.style import WIDTH, canvas, light
+from ramet.report.style import WIDTH, canvas, light, to_svg
 from ramet.types import Node, Tree
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MAX_NODES = 40  # rows of one plot
-LABEL = 38  # characters of a label, including branches
+LABEL, NARROW_LABEL = 38, 20  # characters of a label, including branches: on a page, on a phone
 NO_BREAK = "\N{NO-BREAK SPACE}"  # matplotlib strips other spaces at the start of a label
 
 
@@ -67,38 +68,43 @@ def _add_token_bars(tree: Tree, node: Node, start: float, critical: frozenset[in
 
 def timeline(tree: Tree, *, name: str) -> Picture:
     """A row per node, clones below the node that spawned them."""
+    total = len(tree.nodes)
+    omitted = f" Only the first {MAX_NODES} of {total} nodes are shown." if total > MAX_NODES else ""
+    title = f"Timeline of tree {tree.id}"
+    caption = (
+        "A row is a node: blocks where it generated tokens, lines where it waited. Solid blocks are on the critical "
+        f"path ({tree.usage.critical_path_tokens:,} of {tree.usage.tokens:,} tokens), hatched ones ran in parallel to "
+        f"it.{omitted}"
+    )
+    figure = _draw(tree, width=2 * WIDTH, label=LABEL, text=9.0)
+    small = _draw(tree, width=4.0, label=NARROW_LABEL, text=7.5)
+    narrow = to_svg(small, name=f"{name}-narrow", label=f"{title}. {caption}")
+    return make_picture(figure, name=name, title=title, caption=caption, wide=True, narrow=narrow)
+
+
+def _draw(tree: Tree, *, width: float, label: int, text: float) -> Figure:
     lines = walk(tree)[:MAX_NODES]
     bars, unit = node_bars(tree)
     by_node = {bar.node: bar for bar in bars}
-    figure, axes = canvas(width=2 * WIDTH, height=0.9 + 0.27 * len(lines))
+    figure, axes = canvas(width=width, height=0.9 + 0.03 * text * len(lines))
     for place, (node, _) in enumerate(lines):
         if node.index in by_node:
             _draw_bar(axes, place, by_node[node.index])
-    labels = _labels(lines)
+    labels = _labels(lines, label)
     axes.set_yticks(range(len(lines)), labels, ha="left")
-    _align(axes, labels)
+    axes.tick_params(axis="y", length=0, pad=0.633 * text * max(map(len, labels), default=0) + 6)  # left-aligned labels
+    axes.tick_params(labelsize=text)
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("seconds" if unit == "seconds" else "tokens along the critical path")
+    axes.set_xlabel("seconds" if unit == "seconds" else "tokens along the critical path", fontsize=text)
     axes.set_xlim(left=0)
-    total = len(tree.nodes)
-    omitted = f" Only the first {MAX_NODES} of {total} nodes are shown." if total > MAX_NODES else ""
-    return make_picture(
-        figure,
-        name=name,
-        title=f"Timeline of tree {tree.id}",
-        caption="A row is a node: blocks where it generated tokens, lines where it waited. Solid blocks are on the "
-        f"critical path ({tree.usage.critical_path_tokens:,} of {tree.usage.tokens:,} tokens), hatched ones ran in "
-        f"parallel to it.{omitted}",
-        wide=True,
-    )
+    return figure
 
 
-def _labels(lines: Sequence[tuple[Node, str]]) -> list[str]:
+def _labels(lines: Sequence[tuple[Node, str]], most: int) -> list[str]:
     """Number, branch lines and goal of each node, as `ramet show` has them. Goals that begin alike are cut apart."""
     digits = len(str(max((node.index for node, _ in lines), default=0)))
-    goals = cut_apart([node.goal for node, _ in lines], [max(12, LABEL - len(before)) for _, before in lines])
+    goals = cut_apart([node.goal for node, _ in lines], [max(8, most - len(before)) for _, before in lines])
     starts = [f"{node.index:>{digits}}  {before}".replace(" ", NO_BREAK) for node, before in lines]
     return [start + goal for start, goal in zip(starts, goals, strict=True)]
 
@@ -111,9 +117,3 @@ def _draw_bar(axes: Axes, place: int, bar: Bar) -> None:
             place, end - start, left=start, height=0.62, color=colour if bar.critical else light("paper"),
             edgecolor=colour, linewidth=1.0, hatch=None if bar.critical else "////", zorder=3,
         )  # fmt: skip
-
-
-def _align(axes: Axes, labels: Sequence[str]) -> None:
-    """Make room for left-aligned labels."""
-    longest = max(map(len, labels), default=0)
-    axes.tick_params(axis="y", pad=5.7 * longest + 6)

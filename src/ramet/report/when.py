@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ramet.evaluate.format import share
 from ramet.report.delegation import Counts, Delegation, SizeRow, total
 from ramet.report.figures import Picture, make_picture
 from ramet.report.learnt import settled
@@ -39,7 +40,7 @@ class Layout:
 
 
 WIDE = Layout(width=2 * WIDTH, columns=60, row=0.3, text=8.5, places=(31, 43, 75, 122), ticks=6)
-NARROW = Layout(width=4.0, columns=30, row=0.27, text=7.5, places=(27, 36, 61, 99), ticks=3)
+NARROW = Layout(width=4.0, columns=30, row=0.27, text=7.5, places=(30, 40, 69, 107), ticks=3)
 
 
 def when_picture(delegation: Delegation, *, name: str) -> Picture:
@@ -154,7 +155,7 @@ def _mark_settled(axes: Axes, delegation: Delegation, row: SizeRow, place: int) 
 
 def _write_ends(axes: Axes, delegation: Delegation, row: SizeRow, place: int, trait: str, layout: Layout) -> None:
     """First and last share, and the number of trees, in columns beside the row."""
-    first, last = (f"{one.share(trait).value:.0%}" if one.trees else "–" for one in delegation.first_and_last(row))
+    first, last = (share(one.share(trait).value) if one.trees else "–" for one in delegation.first_and_last(row))
     trees = total(row.by_step.values()).trees
     cells = [(first, "ink"), ("→", "muted"), (last, "ink")]
     cells += [(f"n={trees:,}", "muted")] if trait == "delegated" else []

@@ -14,7 +14,7 @@ import anyio
 from ramet.agent.live import LiveLog
 from ramet.agent.recording import ForkPoint
 from ramet.config import on_this_machine
-from ramet.engine.open import OpenedEngine, closing, open_clone_engine, open_engines
+from ramet.engine.open import OpenedEngine, closing, open_clone_engine, open_engines, with_model
 from ramet.errors import ForkError, RametError
 from ramet.inputs.open import as_stored
 from ramet.store import RunDir
@@ -62,7 +62,7 @@ class Forks:
 
     def problem(self, run: Path) -> str | None:
         """Why trees of this run cannot be forked here; None if there is a model."""
-        if self.settings.get("engine.model"):
+        if self.settings.get("engine.model") or self.settings.get("engine.base_url"):
             return None
         engine = read_config(run).get("engine")
         settings = cast(dict[str, Any], engine) if isinstance(engine, dict) else {}
@@ -84,6 +84,8 @@ class Forks:
     def _work(self, plan: ForkPlan, job: Job) -> None:
         with self._one_at_a_time:
             try:
+                engine = with_model(plan.config.engine, api_key=self.api_key)
+                plan = replace(plan, config=replace(plan.config, engine=engine))
                 judge = None if plan.taskset is None else plan.config.judge
                 engine, judging = self._open(plan.config.engine, judge, api_key=self.api_key)
                 clones = open_clone_engine(plan.config.engine, plan.config.clone, api_key=self.api_key)

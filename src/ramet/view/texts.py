@@ -88,7 +88,9 @@ def message_of(text: str) -> str:
         if ends[place][2] == "user":
             following = ends[place + 1][0] if place + 1 < len(ends) else len(text)
             return text[ends[place][1] : following].strip("\n")
-    return text
+    starts = [0, *(end for _, end, _ in ends)]
+    parts = [text[start:stop].strip("\n") for start, (stop, _, _) in zip(starts, ends, strict=False)]
+    return next((part for part in reversed(parts) if part), text)
 
 
 def run_renderer(run: Path) -> TokenRenderer | None:

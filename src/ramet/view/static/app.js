@@ -58,7 +58,7 @@ async function choose(page, { parts, query }) {
   if (first === "compare") return comparePage(page, query, tools);
   if (first === "newest") return newest(page);
   if (first !== "run") return runsPage(page, tools);
-  if (second === "tree" && tree) return treePage(page, { run, tree, node: Number(node) || 0, turn: turn === undefined ? null : Number(turn), drawing: query.view }, tools);
+  if (second === "tree" && tree) return treePage(page, { run, tree, node: Number(node) || 0, turn: turn === undefined ? null : Number(turn), drawing: query.view, from: query.from && query.of ? { from: query.from, of: query.of } : null }, tools);
   return runPage(page, { run, tab: second, filters: query }, tools);
 }
 

@@ -1,6 +1,7 @@
 // Where the tokens went: an icicle. Each cell is a grant; its dark part is what the node said, the rest below is its
 // clones', and what stays pale was given back.
-import { fill, h, num, percent, s, short } from "./dom.js";
+import { h, num, percent, s, short } from "./dom.js";
+import { pictureView } from "./picture.js";
 import { listed, used } from "./shape.js";
 
 const ROW = 54;
@@ -8,40 +9,31 @@ const GAUGE = 11;
 
 /** Draws the budget of a tree. Cells are as wide as what was spent in them, or as what was lent to them. */
 export function budgetView(container, { onselect }) {
-  const scroller = h("div", { class: "chart" });
   let mode = "spent";
-  let state = null;
-  fill(container, scroller);
-  const observer = new ResizeObserver(() => state && show(state));
-  observer.observe(scroller);
-  scroller.addEventListener("click", (event) => {
-    const found = event.target.closest("[data-node]");
-    if (found) onselect(Number(found.dataset.node));
-  });
+  const view = pictureView(container, { onselect, draw: (state, width) => draw(state, width, mode, choose) });
 
-  function show(next) {
-    state = next;
-    const { shaped } = state;
-    const width = Math.max(320, scroller.clientWidth - 24);
-    const cells = lay(shaped, width, mode);
-    const depth = Math.max(...cells.map((cell) => cell.depth), 0);
-    const height = (depth + 1) * (ROW + 2) + 4;
-    fill(
-      scroller,
-      h(
-        "p", { class: "caption" }, caption(shaped),
-        h("span", { class: "switch" }, ["spent", "lent"].map((one) =>
-          h("button", { type: "button", "aria-pressed": String(mode === one), onclick: () => { mode = one; show(state); } }, `width: tokens ${one}`))),
-      ),
-      h("p", { class: "legend" }, key("own", "said"), key("lent", "spent by clones"), key("back", "returned, of what was lent")),
-      s(
-        "svg", { class: "icicle", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption(shaped) },
-        cells.map((cell) => draw(state, cell)),
-      ),
-    );
+  function choose(next) {
+    mode = next;
+    view.again();
   }
 
-  return { show, reveal: () => scroller.querySelector(".on")?.scrollIntoView({ block: "nearest" }), order: () => state.shaped.nodes.map((n) => n.index).filter((i) => !state.shown || state.shown.has(i)), focus() {}, toggle() {}, close: () => observer.disconnect() };
+  return view;
+}
+
+function draw(state, width, mode, choose) {
+  const { shaped } = state;
+  const cells = lay(shaped, width, mode);
+  const depth = Math.max(...cells.map((cell) => cell.depth), 0);
+  const height = (depth + 1) * (ROW + 2) + 4;
+  const words = caption(shaped);
+  return [
+    h(
+      "p", { class: "caption" }, words,
+      h("span", { class: "switch" }, ["spent", "lent"].map((one) => h("button", { type: "button", "aria-pressed": String(mode === one), onclick: () => choose(one) }, `width: tokens ${one}`))),
+    ),
+    h("p", { class: "legend" }, key("own", "said"), key("lent", "spent by clones"), key("back", "returned, of what was lent")),
+    s("svg", { class: "icicle", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words }, cells.map((cell) => box(state, cell))),
+  ];
 }
 
 function key(kind, text) {
@@ -78,14 +70,13 @@ function lay(shaped, width, mode) {
   return cells;
 }
 
-function draw({ shaped, selected, shown }, { index, left, wide, depth }) {
+function box({ shaped, shown }, { index, left, wide, depth }) {
   const node = shaped.nodes[index];
   const own = used(node);
   const clones = shaped.spent[index] - own;
   const grant = Math.max(1, node.grant);
   const top = 2 + depth * (ROW + 2);
   const classes = ["cell"];
-  if (index === selected) classes.push("on");
   if (shown && !shown.has(index)) classes.push("out");
   if (shaped.critical.has(index)) classes.push("critical");
   if (node.verdict && node.verdict.score < 1 - 1e-9) classes.push("wrong");
@@ -95,12 +86,11 @@ function draw({ shaped, selected, shown }, { index, left, wide, depth }) {
   const back = Math.max(0, node.grant - own - clones);
   const amounts = [`${num(own + clones)} of ${num(node.grant)}, ${num(back)} returned`, `${num(own + clones)} of ${num(node.grant)}`, num(own + clones)].find((text) => text.length <= fits);
   return s(
-    "g", { class: classes.join(" "), "data-node": index },
+    "g", { class: classes.join(" "), "data-node": index, "data-more": `said ${num(own)}, clones ${num(clones)}, returned ${num(back)} of ${num(node.grant)}` },
     s("rect", { class: "frame", x: left + 0.6, y: top, width: inner, height: ROW, rx: 2 }),
     s("rect", { class: "gauge own", x: left + 0.6, y: top + ROW - GAUGE, width: part(own), height: GAUGE }),
-    s("rect", { class: "gauge lent", x: left + 0.6 + part(own), y: top + ROW - GAUGE, width: Math.max(0, Math.min(part(clones), inner - part(own))), height: GAUGE }),
+    clones ? s("rect", { class: "gauge lent", x: left + 0.6 + part(own), y: top + ROW - GAUGE, width: Math.max(0, Math.min(part(clones), inner - part(own))), height: GAUGE }) : null,
     fits > 3 ? s("text", { x: left + 5, y: top + 16 }, short(`${index}  ${listed(shaped, node)}`, fits)) : wide > 15 ? s("text", { x: left + 3, y: top + 16 }, index) : null,
     amounts ? s("text", { class: "small", x: left + 5, y: top + 32 }, amounts) : null,
-    s("title", {}, `node ${index}: ${short(node.goal, 160)}\nsaid ${num(own)}, clones ${num(clones)}, returned ${num(back)} of ${num(node.grant)}`),
   );
 }

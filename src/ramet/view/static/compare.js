@@ -4,6 +4,7 @@ import { fill, h, mark, num, percent, seconds, select, short } from "./dom.js";
 import { rowsView } from "./rows.js";
 import { said } from "./said.js";
 import { shape } from "./shape.js";
+import { stepOf } from "./trees.js";
 
 export async function comparePage(root, query, { go }) {
   document.title = "two trees · ramet";
@@ -39,7 +40,7 @@ export async function comparePage(root, query, { go }) {
 
   function choices(others, other) {
     const address = (row) => `#/compare?run=${encodeURIComponent(query.run)}&tree=${encodeURIComponent(query.tree)}&run2=${encodeURIComponent(other)}&tree2=${encodeURIComponent(row.tree)}`;
-    const cells = (row) => [h("td", { class: "left" }, h("a", { href: address(row) }, row.tree)), h("td", {}, row.step === null ? "" : `${row.part} ${row.step}`), h("td", {}, num(row.nodes)), h("td", {}, num(row.tokens)), h("td", {}, num(row.critical)), h("td", { class: "left clip" }, short(row.answer, 90))];
+    const cells = (row) => [h("td", { class: "left" }, h("a", { href: address(row) }, row.tree)), h("td", {}, stepOf(row)), h("td", {}, num(row.nodes)), h("td", {}, num(row.tokens)), h("td", {}, num(row.critical)), h("td", { class: "left clip" }, short(row.answer, 90))];
     const names = ["", "tree", "step", "nodes", "tokens", "critical path", "answer"];
     return h("div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Other trees" }, h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((one) => h("th", { scope: "col", class: one === "tree" || one === "answer" ? "left" : null }, one || h("span", { class: "hidden" }, "verdict"))))),
       h("tbody", {}, others.map((row) => h("tr", {}, h("td", { class: "left" }, mark(row.score)), cells(row))))));

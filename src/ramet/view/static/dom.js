@@ -45,7 +45,7 @@ export function num(value, digits) {
   if (digits !== undefined) return value.toFixed(digits).replace(/^-(0(\.0*)?)$/, "$1");
   if (Number.isInteger(value) || Math.abs(value) >= 1000) return WHOLE.format(value);
   const size = Math.abs(value);
-  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 0.01 || size === 0 ? value.toFixed(2) : value.toExponential(1);
+  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 0.01 || size === 0 ? value.toFixed(2) : value.toExponential(1).replace(".0e", "e");
 }
 
 /** A number of things: "1 node", "2 nodes". */
@@ -58,7 +58,21 @@ export function signed(value) {
 }
 
 export function percent(value) {
-  return value === null || value === undefined ? "–" : `${Math.round(100 * value)}%`;
+  return value === null || value === undefined ? "–" : `${hundredths(value)}%`;
+}
+
+/** A share times 100, rounded half up: the rule of `hundredths` in ramet/evaluate/format.py. None is 0, all is 100, nothing else is. */
+function hundredths(value) {
+  const scaled = Number((100 * value).toFixed(9));
+  const rest = Math.min(scaled, Math.abs(100 - scaled));
+  const rounded = (number, digits) => (Math.floor(number * 10 ** digits + 0.5 + 1e-7) / 10 ** digits).toFixed(digits);
+  if (rest === 0 || (scaled >= 1 && scaled <= 99) || scaled > 100) return rounded(scaled, 0);
+  return rest <= 0.05 ? rounded(Math.min(99.99, Math.max(0.01, scaled)), 2) : rounded(scaled, 1);
+}
+
+/** The number of a training step as it is shown: from 1 up. Stored steps count from 0; an evaluation is stored with the number of the step it follows. */
+export function stepNumber(step, part = "step") {
+  return Number(step) + (part === "eval" ? 0 : 1);
 }
 
 export function seconds(value) {

@@ -10,6 +10,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
   let state = null;
   let shading = false;
   let edit = null; // the turn that is being edited, how, and the text by now
+  let forking = null; // the turn from which a fork begins, and what is known of it by now
   let texts = null;
   let asked = "";
 
@@ -159,7 +160,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
     return h(
       "section", { class: "turn" + (state.turn === number ? " linked" : ""), id: `turn-${number}`, "aria-label": `turn ${number}` },
       given.map((one) => told(node, number, one)),
-      turnHead(number, facts_, piece),
+      turnHead(number, facts_, piece), forkStatus(number),
       edit && edit.turn === number && edit.kind === "say" ? editor(number, "say") : h("div", { class: "said" }, shading ? shaded(piece) : said(piece.text, state.shaped.tree.dialect, links(facts_))),
       facts_ ? consequences(facts_) : null,
     );
@@ -188,8 +189,25 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
   function forkButton(number) {
     if (isFile || !state.fork || !state.fork.possible || !state.stored) return null;
     return h("span", { class: "fork" },
-      h("button", { type: "button", onclick: () => { edit = { turn: number, kind: "say" }; draw(); } }, "edit"),
-      h("button", { type: "button", title: "sample this turn again, and go on", onclick: () => fork(number, {}) }, "fork from here"));
+      h("button", { type: "button", disabled: isForking(), title: "say something else in this turn, and go on", onclick: () => change(number, "say") }, "edit"),
+      h("button", { type: "button", disabled: isForking(), title: "sample this turn again, and go on", onclick: () => fork(number, {}) }, "fork from here"));
+  }
+
+  function isForking() {
+    return forking !== null && !forking.failed;
+  }
+
+  function forkStatus(number) {
+    if (!forking || forking.node !== state.selected || forking.turn !== number) return null;
+    return h("p", { class: forking.failed ? "bad-text" : "busy", role: "status" }, forking.text);
+  }
+
+  /** Open the editor of a turn: what the node says, or what it reads before. */
+  function change(turn_, kind) {
+    edit = { turn: turn_, kind };
+    forking = isForking() ? forking : null;
+    draw();
+    container.querySelector("textarea")?.focus();
   }
 
   function editor(number, kind) {
@@ -202,24 +220,28 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
     return h(
       "div", { class: "editor" }, area,
       h("p", { class: "switch" },
-        h("button", { type: "button", class: "go", onclick: () => fork(number, { [kind]: area.value }) }, kind === "say" ? "say this and go on" : "read this and go on"),
-        h("button", { type: "button", onclick: () => { edit = null; draw(); } }, "cancel")),
+        h("button", { type: "button", class: "go", disabled: isForking(), onclick: () => fork(number, { [kind]: area.value }) }, kind === "say" ? "say this and go on" : "read this and go on"),
+        h("button", { type: "button", onclick: () => { edit = null; forking = isForking() ? forking : null; draw(); } }, "cancel")),
     );
   }
 
-  async function fork(turn_, change) {
-    const status = h("p", { class: "soft pad", role: "status" }, "Loading the model …");
-    container.prepend(status);
+  /** Fork the tree; when the new one begins, the page goes there. */
+  async function fork(turn_, changed) {
+    const place = { run: state.run, tree: state.shaped.tree.id, node: state.selected, turn: turn_ };
+    forking = { ...place, text: "Loading the model. The forked tree is shown as soon as it begins …", failed: false };
+    draw();
     try {
-      const { job } = await post("fork", { run: state.run, tree: state.shaped.tree.id, node: state.selected, turn: turn_, ...change });
+      const { job } = await post("fork", { ...place, ...changed });
       for (;;) {
         const known = await ask("job", { job });
         if (known.state === "failed") throw new Error(known.problem);
-        if (known.run) return onfork(known, { node: state.selected, turn: turn_ });
+        if (!container.isConnected) return; // another page is shown by now
+        if (known.run) return void onfork(known, place);
         await new Promise((done) => setTimeout(done, 250));
       }
     } catch (error) {
-      return fill(status, h("span", { class: "bad-text" }, error.message));
+      forking = { ...forking, text: error.message, failed: true };
+      draw();
     }
   }
 
@@ -227,7 +249,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
   function told(node, number, piece) {
     if (edit && edit.turn === number && edit.kind === "tell") return editor(number, "tell");
     const message = piece.message ?? piece.text;
-    const change = isFile || !state.fork || !state.fork.possible || !state.stored ? null : h("button", { type: "button", class: "small", onclick: () => { edit = { turn: number, kind: "tell" }; draw(); } }, "edit what it reads");
+    const change = isFile || !state.fork || !state.fork.possible || !state.stored ? null : h("button", { type: "button", class: "small", disabled: isForking(), onclick: () => change(number, "tell") }, "edit what it reads");
     if (number === 0) {
       return h("div", { class: "given-group" }, h("p", { class: "turn-head" }, h("span", { class: "what" }, "given"), h("span", { class: "fork" }, change)), h("div", { class: "got" }, results(message, null)), message !== piece.text ? h("details", {}, h("summary", {}, "whole prompt, with the system prompt"), h("pre", { class: "got", tabindex: "0" }, piece.text)) : null);
     }

@@ -1,7 +1,7 @@
 // One run: how training went, what an evaluation found, and its trees.
 import { ask, follow, isFile } from "./api.js";
 import { curve, heat } from "./charts.js";
-import { fill, h, num, percent, plural, seconds, select } from "./dom.js";
+import { fill, h, num, percent, plural, seconds, select, stepNumber } from "./dom.js";
 import { KINDS } from "./runs.js";
 import { treesTable } from "./trees.js";
 
@@ -137,7 +137,7 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
   /** The sets of trees of a run that can be compared, as [value, label]. */
   function sets(page) {
     const methods = page.methods.map(({ method, trees }) => [`method:${method}`, `${method.replace(/\.own$/, "").replace(/\.(\d+)$/, ", $1 tokens")} (${num(trees)})`]);
-    const parts = page.parts.filter((one) => one.part !== "replay").map((one) => [`${one.part}:${one.step}`, `${one.part === "eval" ? "evaluation after step" : "step"} ${one.step} (${num(one.trees)})`]);
+    const parts = page.parts.filter((one) => one.part !== "replay").map((one) => [`${one.part}:${one.step}`, `${one.part === "eval" ? "evaluation after step" : "step"} ${stepNumber(one.step, one.part)} (${num(one.trees)})`]);
     return [...methods, ...parts, ["", "all trees"]];
   }
 

@@ -1,5 +1,6 @@
 // Who worked when, and how many at once: nodes packed into lanes, level by level, over a profile of parallelism.
-import { fill, h, num, percent, s, seconds, short } from "./dom.js";
+import { h, num, percent, s, seconds, short } from "./dom.js";
+import { pictureView } from "./picture.js";
 import { listed, ticks, used } from "./shape.js";
 
 const LANES = [17, 23]; // height of a lane: of many, of few
@@ -8,42 +9,30 @@ const TOP = 78; // height of the profile and the axis
 
 /** Draws the timeline of a tree. */
 export function timelineView(container, { onselect }) {
-  const scroller = h("div", { class: "chart" });
-  fill(container, scroller);
-  let state = null;
-  const observer = new ResizeObserver(() => state && show(state));
-  observer.observe(scroller);
-  scroller.addEventListener("click", (event) => {
-    const found = event.target.closest("[data-node]");
-    if (found) onselect(Number(found.dataset.node));
-  });
-
-  function show(next) {
-    state = next;
-    const { shaped } = state;
-    const width = Math.max(320, scroller.clientWidth - 24);
-    const x = (at) => 44 + ((width - 60) * at) / shaped.total;
-    const { lanes, levels, count } = pack(shaped);
-    const lane = LANES[Number(count <= FEW)];
-    const height = TOP + count * lane + levels.length * 8 + 20;
-    const y = (index) => TOP + lanes[index].lane * lane + lanes[index].level * 8;
-    const boxes = [];
-    for (const node of shaped.nodes) boxes.push(box(state, node, x, y(node.index), lane - 4));
-    fill(
-      scroller,
-      h("p", { class: "caption" }, caption(shaped)),
-      s(
-        "svg", { class: "timeline", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": caption(shaped) },
-        grid(shaped, x, height), profile(shaped, x), levels.map((level) => levelName(level, width, lane)), links(shaped, x, y, lane - 4), boxes,
-      ),
-    );
-  }
-
-  return { show, reveal: () => scroller.querySelector(".on")?.scrollIntoView({ block: "nearest" }), order: () => state.shaped.nodes.map((n) => n.index).filter((i) => !state.shown || state.shown.has(i)), focus() {}, toggle() {}, close: () => observer.disconnect() };
+  return pictureView(container, { onselect, draw });
 }
 
-function caption(shaped) {
-  const { mean, most } = parallelism(shaped);
+function draw(state, width) {
+  const { shaped } = state;
+  const x = (at) => 44 + ((width - 60) * at) / shaped.total;
+  const { lanes, levels, count } = pack(shaped);
+  const lane = LANES[Number(count <= FEW)];
+  const height = TOP + count * lane + levels.length * 8 + 20;
+  const y = (index) => TOP + lanes[index].lane * lane + lanes[index].level * 8;
+  const boxes = shaped.nodes.map((node) => box(state, node, x, y(node.index), lane - 4));
+  const found = steps(shaped);
+  const words = caption(shaped, found);
+  return [
+    h("p", { class: "caption" }, words),
+    s(
+      "svg", { class: "timeline", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words },
+      grid(shaped, x, height), profile(shaped, x, found), levels.map((level) => levelName(level, width, lane)), links(shaped, x, y, lane - 4), boxes,
+    ),
+  ];
+}
+
+function caption(shaped, found) {
+  const { mean, most } = parallelism(found);
   const onPath = [...shaped.critical].reduce((sum, index) => sum + used(shaped.nodes[index]), 0);
   const time = shaped.unit === "s" ? seconds(shaped.total) : `${num(shaped.total)} tokens`;
   return `${num(shaped.nodes.length)} nodes in ${time}; ${num(mean, 1)} sampled at once on average, ${num(most)} at most. ` +
@@ -83,19 +72,24 @@ function grid(shaped, x, height) {
   );
 }
 
+/** How many nodes sample, from each moment on at which the number changes. */
 function steps(shaped) {
   const events = [];
   for (const span of shaped.spans) for (const [a, b] of span.turns) if (b > a) events.push([a, 1], [b, -1]);
   events.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
+  const found = [];
   let level = 0;
-  return events.map(([at, change]) => [at, (level += change)]);
+  events.forEach(([at, change], i) => {
+    level += change;
+    if (!events[i + 1] || events[i + 1][0] > at) found.push([at, level]);
+  });
+  return found;
 }
 
-function parallelism(shaped) {
+function parallelism(found) {
   let area = 0;
   let busy = 0;
   let most = 0;
-  const found = steps(shaped);
   found.forEach(([at, level], i) => {
     const span = (found[i + 1] ? found[i + 1][0] : at) - at;
     area += level * span;
@@ -106,17 +100,12 @@ function parallelism(shaped) {
 }
 
 /** How many nodes sampled at each moment. */
-function profile(shaped, x) {
-  const found = steps(shaped);
-  const { most } = parallelism(shaped);
+function profile(shaped, x, found) {
+  const { most } = parallelism(found);
   if (!found.length) return null;
   const y = (level) => 64 - (40 * level) / Math.max(1, most);
   let path = `M${x(0)},${y(0)}`;
-  let before = 0;
-  for (const [at, level] of found) {
-    path += `L${x(at).toFixed(1)},${y(before).toFixed(1)}L${x(at).toFixed(1)},${y(level).toFixed(1)}`;
-    before = level;
-  }
+  for (const [at, level] of found) path += `H${x(at).toFixed(1)}V${y(level).toFixed(1)}`;
   return s("g", { class: "profile" }, s("path", { d: path + `L${x(shaped.total)},${y(0)}Z` }), s("text", { x: 38, y: 30, "text-anchor": "end" }, `${most}`), s("text", { x: 38, y: 66, "text-anchor": "end" }, "0"), s("text", { class: "halo", x: x(0) + 4, y: 30 }, "nodes sampling at once"), s("title", {}, "nodes that sample at the same time"));
 }
 
@@ -132,12 +121,11 @@ function links(shaped, x, y, high) {
 }
 
 function box(state, node, x, top, high) {
-  const { shaped, selected, shown } = state;
+  const { shaped, shown } = state;
   const { start, end, turns } = shaped.spans[node.index];
   const width = Math.max(1.5, x(end) - x(start));
   const classes = ["box"];
   if (shaped.critical.has(node.index)) classes.push("critical");
-  if (node.index === selected) classes.push("on");
   if (shown && !shown.has(node.index)) classes.push("out");
   if (node.verdict && node.verdict.score < 1 - 1e-9) classes.push("wrong");
   const label = `${node.index}  ${listed(shaped, node)}`;
@@ -145,8 +133,17 @@ function box(state, node, x, top, high) {
   return s(
     "g", { class: classes.join(" "), "data-node": node.index },
     s("rect", { class: "life", x: x(start), y: top, width, height: high, rx: 2 }),
-    turns.filter(([a, b]) => x(b) - x(a) > 0.3).map(([a, b]) => s("rect", { class: "work", x: x(a), y: top, width: Math.max(0.8, x(b) - x(a) - 0.4), height: high, rx: 1 })),
+    s("path", { class: "work", d: work(turns, x, top, high) }),
     fits > 2 ? s("text", { x: x(start) + 4, y: top + high / 2 + 4 }, short(label, fits)) : fits > 0 ? s("text", { x: x(start) + 3, y: top + high / 2 + 4 }, short(String(node.index), 3)) : null,
-    s("title", {}, `node ${node.index}: ${short(node.goal, 200)}`),
   );
+}
+
+/** Where a node sampled: a block per turn, as one path. */
+function work(turns, x, top, high) {
+  let path = "";
+  for (const [a, b] of turns) {
+    const wide = x(b) - x(a);
+    if (wide > 0.3) path += `M${x(a).toFixed(1)},${top}h${Math.max(0.8, wide - 0.4).toFixed(1)}v${high}h${-Math.max(0.8, wide - 0.4).toFixed(1)}z`;
+  }
+  return path;
 }

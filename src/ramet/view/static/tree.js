@@ -1,7 +1,7 @@
 // The page of one tree: three drawings, filters, the keyboard, and the panel of the selected node.
 import { ask, follow } from "./api.js";
 import { budgetView } from "./budget.js";
-import { fill, h, isTyping, mark, num, seconds, select, short, signed } from "./dom.js";
+import { fill, h, isTyping, mark, num, seconds, select, short, signed, stepNumber } from "./dom.js";
 import { liveTree } from "./live.js";
 import { nodePanel } from "./node.js";
 import { rowsView } from "./rows.js";
@@ -11,7 +11,7 @@ import { timelineView } from "./timeline.js";
 const DRAWINGS = [["tree", "Tree", rowsView], ["timeline", "Timeline", timelineView], ["budget", "Budget", budgetView]];
 
 /** Draws the page into `root`; the returned object handles keys and ends it. */
-export async function treePage(root, { run, tree, node = 0, turn = null, drawing = "tree" }, { go, replace }) {
+export async function treePage(root, { run, tree, node = 0, turn = null, drawing = "tree", from = null }, { go, replace }) {
   const base = `/run/${encodeURIComponent(run)}/tree/${encodeURIComponent(tree)}`;
   const state = { run, base, shaped: null, selected: node, turn, folded: new Set(), shown: null, hits: null, credit: null, fork: null, stored: false, texts: null };
   const filters = { wrong: false, stop: "", depth: "", verdict: "", q: "" };
@@ -29,7 +29,7 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
   const panel = nodePanel(side, {
     onnode: (index) => pick(index),
     onturn: (number) => pick(state.selected, number),
-    onfork: (job) => go(`/compare?run=${encodeURIComponent(run)}&tree=${encodeURIComponent(tree)}&run2=${encodeURIComponent(job.run)}&tree2=${encodeURIComponent(job.tree)}`),
+    onfork: (job, place) => go(`/run/${encodeURIComponent(job.run)}/tree/${encodeURIComponent(job.tree)}/node/${place.node}?` + new URLSearchParams({ from: run, of: tree })),
   });
 
   function open(kind) {
@@ -42,7 +42,14 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
 
   function address() {
     const place = state.turn === null ? `/node/${state.selected}` : `/node/${state.selected}/turn/${state.turn}`;
-    return base + (state.selected || state.turn !== null ? place : "") + (drawing === "tree" ? "" : `?view=${drawing}`);
+    const query = new URLSearchParams({ ...(drawing === "tree" ? {} : { view: drawing }), ...from });
+    return base + (state.selected || state.turn !== null ? place : "") + (query.size ? `?${query}` : "");
+  }
+
+  /** The address that compares this tree: with the one that it was forked from, or with one to choose. */
+  function comparison() {
+    const own = { run, tree };
+    return "/compare?" + new URLSearchParams(from ? { run: from.from, tree: from.of, run2: run, tree2: tree } : own);
   }
 
   function pick(index, number = null, touched = false) {
@@ -51,7 +58,7 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
     state.turn = number;
     for (let at = state.shaped.nodes[index].parent; at !== null; at = state.shaped.nodes[at].parent) state.folded.delete(at);
     replace(address());
-    show();
+    show(false);
     view.reveal(index);
     if (touched && window.matchMedia("(max-width: 900px)").matches) {
       document.body.classList.add("has-node");
@@ -59,9 +66,9 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
     }
   }
 
-  function show() {
+  function show(filter = true) {
     if (!state.shaped) return;
-    state.shown = passing();
+    if (filter) state.shown = passing();
     view.show(state);
     panel.show(state);
   }
@@ -81,13 +88,21 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
     const [, id, member] = /^(.*?)-(\d+-\d+)$/.exec(tree) || [null, tree, ""];
     fill(
       head,
-      h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "runs"), " / ", h("a", { href: `#/run/${encodeURIComponent(run)}` }, run), " / ", member && /^\d+$/.test(id) ? [h("a", { href: `#/run/${encodeURIComponent(run)}/trees?part=step&step=${Number(id)}` }, `step ${Number(id)}`), " / "] : null),
+      h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "runs"), " / ", h("a", { href: `#/run/${encodeURIComponent(run)}` }, run), " / ", member ? crumb(id) : null),
       h("h1", {}, "tree ", short(tree, 60)),
       h("span", { class: "chip" }, mark(root_?.verdict ? root_.verdict.score : null, known.live ? "running" : "ended"), known.live ? "running" : root_?.verdict ? (root_.verdict.score >= 1 - 1e-9 ? "right" : "wrong") : root_?.stop || ""),
       known.task_id && known.task_id !== "task" ? h("a", { class: "chip", href: `#/run/${encodeURIComponent(run)}/trees?task_id=${encodeURIComponent(known.task_id)}` }, known.task_id) : null,
-      h("span", { class: "right-side" }, h("a", { href: `#/compare?run=${encodeURIComponent(run)}&tree=${encodeURIComponent(tree)}` }, "compare with …"), h("button", { type: "button", onclick: () => document.dispatchEvent(new CustomEvent("help")) }, "keys ?")),
+      h("span", { class: "right-side" }, h("a", { href: "#" + comparison() }, from ? "compare with the tree it was forked from" : "compare with …"), h("button", { type: "button", onclick: () => document.dispatchEvent(new CustomEvent("help")) }, "keys ?")),
     );
     document.title = `${tree} · ${run} · ramet`;
+  }
+
+  /** The step of a tree of a training, by the first part of its id: `000007`, or `eval-000010` after a step. */
+  function crumb(id) {
+    const [, part, digits] = /^(eval-)?(\d+)$/.exec(id) || [];
+    if (!digits) return null;
+    const kind = part ? "eval" : "step";
+    return [h("a", { href: `#/run/${encodeURIComponent(run)}/trees?part=${kind}&step=${Number(digits)}` }, `${part ? "evaluation after step" : "step"} ${stepNumber(digits, kind)}`), " / "];
   }
 
   function drawStats() {
@@ -194,7 +209,7 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
       w: () => { set("wrong", !filters.wrong); drawTools(); },
       1: () => { open("tree"); replace(address()); }, 2: () => { open("timeline"); replace(address()); }, 3: () => { open("budget"); replace(address()); },
       "/": () => search.focus(), u: () => go(`/run/${encodeURIComponent(run)}/trees`),
-      c: () => go(`/compare?run=${encodeURIComponent(run)}&tree=${encodeURIComponent(tree)}`),
+      c: () => go(comparison()),
       Enter: () => { document.body.classList.add("has-node"); side.focus({ preventScroll: true }); },
       Escape: () => { document.body.classList.remove("has-node"); view.focus(); },
     };

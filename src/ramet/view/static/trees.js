@@ -1,7 +1,7 @@
 // A table of the trees of a run, of any length: pages are fetched as they come into sight.
 import { ask } from "./api.js";
 import { commonStart } from "./shape.js";
-import { fill, h, isTyping, mark, num, seconds, select, short } from "./dom.js";
+import { fill, h, isTyping, mark, num, seconds, select, short, stepNumber } from "./dom.js";
 
 const NARROW = window.matchMedia("(max-width: 900px)");
 const HEIGHT = NARROW.matches ? 52 : 30; // on a phone a tree has two lines
@@ -10,6 +10,12 @@ const COLUMNS = [
   ["", ""], ["step", "step"], ["tree", "tree"], ["task_id", "task"], ["", "question and answer"], ["score", "verdict"], ["nodes", "nodes"], ["depth", "depth"],
   ["tokens", "tokens"], ["critical", "critical path"], ["refused", "refused"], ["seconds", "time"],
 ];
+
+/** The step of a tree, as it is listed; files of an evaluation or a server have no steps. */
+export function stepOf({ part, step }) {
+  if (step === null || part === "chunk") return "";
+  return part === "step" ? `${stepNumber(step)}` : `${part} ${stepNumber(step, part)}`;
+}
 
 /** Draws the table; `filters` come from the address and go back to it. */
 export function treesTable(root, { run, values, filters, onfilter, go }) {
@@ -52,8 +58,8 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
       select("stop", filters.stop || "", any(values.stop), (value) => change("stop", value)),
       select("depth", filters.depth || "", any(values.depth), (value) => change("depth", value)),
       values.methods.length > 1 ? select("method", filters.method || "", any(values.methods.map((one) => one.method)), (value) => change("method", value)) : null,
-      parts.length > 1 ? select("part", filters.part || "", any(parts), (value) => change("part", value)) : null,
-      filters.step !== undefined ? h("button", { type: "button", onclick: () => change("step", "") }, `step ${filters.step} ✕`) : null,
+      parts.length > 1 ? select("part", filters.part || "", any(parts), (value) => { delete filters.step; change("part", value); }) : null,
+      filters.step !== undefined ? h("button", { type: "button", title: "show all steps", onclick: () => change("step", "") }, `${filters.part === "eval" ? "after step" : "step"} ${stepNumber(filters.step, filters.part)} ✕`) : null,
       filters.task_id ? h("button", { type: "button", onclick: () => change("task_id", "") }, `${filters.task_id} ✕`) : null,
       compare, note,
     );
@@ -116,7 +122,7 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
     const key = tree.tree;
     const box = h("input", { type: "checkbox", "aria-label": `compare tree ${key}`, checked: ticked.has(key), onchange: () => tick(tree) });
     const cells = [
-      box, tree.step === null ? "" : `${tree.part === "step" ? "" : tree.part + " "}${tree.step}`,
+      box, stepOf(tree),
       h("a", { href: link(tree) }, short(tree.tree, 40)), short(tree.task_id === "task" ? "" : tree.task_id, 40),
       [h("span", { class: "q", title: tree.question }, short(start && tree.question.startsWith(start) ? "… " + tree.question.slice(start.length) : tree.question, 150)), tree.answer ? h("span", { class: "soft" }, "  →  ", short(tree.answer, 60)) : null],
       [mark(tree.score), tree.wrong && tree.nodes > 1 ? h("span", { class: "soft tiny", title: "nodes that are wrong" }, ` ${tree.wrong}/${tree.nodes}`) : null],
