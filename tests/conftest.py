@@ -43,6 +43,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Modules are collected at the end of the process: DuckDB reports each of its objects that is not as a leak."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """Tests marked `anyio` run in real time, because they use threads, processes or sockets."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ramet
-from ramet.draw import GOAL_WIDTH, cut_apart, one_line, walk
+from ramet.draw import GOAL_WIDTH, counted, cut_apart, one_line, walk
 from ramet.types import Meter, Refusal, State, Turn
 
 
@@ -69,6 +69,10 @@ def test_totals_show_lost_tokens_and_money() -> None:
 
 def test_a_tree_without_nodes_has_only_totals() -> None:
     assert str(tree(seconds=0.0)) == "0 of 4,000 tokens · 0 on the critical path · 0 of 16 nodes · 0.0 s"
+
+
+def test_a_count_of_one_is_singular() -> None:
+    assert [counted(number, "node") for number in (0, 1, 2000)] == ["0 nodes", "1 node", "2,000 nodes"]
 
 
 def test_long_goals_are_shortened_to_a_column() -> None:

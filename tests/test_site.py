@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import re
 import tomllib
 from collections.abc import Iterator
@@ -17,13 +19,13 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 SITE: dict[str, Any] = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`|<!--.*?-->", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|\b(?:src|href)=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 
 
 def links(page: Path) -> list[str]:
     """Targets of links and pictures that are not in code."""
-    return LINK.findall(CODE.sub("", page.read_text(encoding="utf-8")))
+    return [first or second for first, second in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8")))]
 
 
 def anchors(page: Path) -> set[str]:
@@ -76,6 +78,18 @@ def test_the_site_loads_nothing_from_elsewhere() -> None:
 def test_the_api_page_has_every_public_name_once() -> None:
     names = re.findall(r"^::: ramet\.(\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(name for name in names if "." not in name) == sorted(set(ramet.__all__) - {"__version__"})
+
+
+def test_every_name_of_the_api_page_exists_and_is_documented() -> None:
+    for name in re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE):
+        found = pkgutil.resolve_name(name)
+        assert inspect.getdoc(found) or not (inspect.isclass(found) or inspect.isroutine(found)), name
+
+
+def test_every_file_of_docs_is_a_page_or_used_by_one() -> None:
+    used = {link.partition("#")[0].removeprefix("docs/") for page in PAGES for link in links(page)}
+    used |= {*SITE["extra_css"], "api_docstrings.py"}
+    assert not {file.name for file in DOCS.iterdir() if file.is_file() and file.suffix != ".md"} - used
 
 
 def test_the_readme_is_short() -> None:

@@ -75,12 +75,21 @@ def totals(tree: Tree) -> str:
     if used.lost_tokens:
         parts.append(f"{used.lost_tokens:,} reserved, not used")
     parts.append(f"{used.critical_path_tokens:,} on the critical path")
-    parts.append(f"{len(tree.nodes)} of {budget.nodes} nodes")
+    parts.append(f"{len(tree.nodes)} of {counted(budget.nodes, 'node')}")
     if budget.money is not None:
         parts.append(f"${used.dollars:.4f} of ${budget.money:g}")
     limit = "" if budget.seconds is None else f" of {budget.seconds:g}"
     parts.append(f"{tree.seconds:.1f}{limit} s")
     return " · ".join(parts)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what is counted.
+
+    Example:
+        counted(1, "node"), counted(2000, "node")  # "1 node", "2,000 nodes"
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def one_line(text: str, width: int) -> str:

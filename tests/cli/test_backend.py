@@ -7,19 +7,21 @@ import socket
 import subprocess
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 from typer.testing import CliRunner
 
 from ramet.cli.backend import app
-from ramet.engine.tinker.sdk import open_service
+from ramet.engine.tinker.sdk import offered_models, open_service
 from ramet.errors import ConfigError, EngineError
 from ramet.terminal.backend_check import EFFECTS, check_server, only_model, print_effect
 from ramet.train.tinker.probe import Capabilities
 from ramet.train.tinker.skyrl import LAUNCHER, check_model, jax_settings
 from ramet.train.tinker.skyrl_environment import COMPLETE, VERSION, find_python
-from tests.engine.faulty import says, serve
+from tests.engine.faulty import says, serve, whole
 
 
 def folder_with(tmp_path: Path, **config: object) -> Path:
@@ -128,6 +130,33 @@ async def test_another_kind_of_server_is_one_line():
             await open_service(url)
 
 
+@pytest.mark.anyio
+async def test_a_quick_check_trains_nothing_and_lists_what_it_left_out(capsys: pytest.CaptureFixture[str]):
+    """Health, name and models are three addresses; this server answers all of them with the same object."""
+    offered = [{"model_name": "tiny", "max_context_length": 4096}, {"model_name": "large"}]
+    async with serve(says("")) as server:
+        server.listing = whole({"status": "ok", "name": "Tinker API Mock", "supported_models": offered})
+        url = server.url.removesuffix("/v1")
+        for as_json in (False, True):
+            check = partial(check_server, url, model=None, timeout_s=60, as_json=as_json, quick=True)
+            await anyio.to_thread.run_sync(check)
+        assert server.requests == []
+    lines = capsys.readouterr().out.split("\n", 4)
+    assert lines[:2] == [f"SkyRL at {url}", "models: tiny (window 4,096), large"]
+    assert lines[2].startswith("client: ")
+    assert lines[3].startswith("not tried, because it trains an adapter: loss.aggregation, loss.bounds of cispo, ")
+    facts = json.loads(lines[4])
+    assert (facts["models"], facts["not_tried"]) == (["tiny", "large"], list(EFFECTS))
+
+
+@pytest.mark.anyio
+async def test_a_server_that_lists_its_models_in_another_way_is_not_an_error():
+    for listing in ({"supported_models": None}, {"supported_models": [3]}, ["x"], {}):
+        async with serve(says("")) as server:
+            server.listing = whole(listing)
+            assert await offered_models(server.url) is None
+
+
 def test_a_model_is_chosen_only_when_there_is_one():
     assert only_model(("m",)) == "m"
     with pytest.raises(ConfigError, match="offers a, b: name one with --model"):
@@ -137,5 +166,5 @@ def test_a_model_is_chosen_only_when_there_is_one():
 @pytest.mark.parametrize("verb", ["serve", "check"])
 def test_help_names_the_options(verb: str):
     shown = CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "200"}).output
-    expected = {"serve": ("--install", "--python", "--folder", "--port"), "check": ("--model", "--timeout-s", "--json")}
+    expected = {"serve": ("--install", "--python", "--folder", "--port"), "check": ("--model", "--quick", "--json")}
     assert all(option in shown for option in expected[verb])

@@ -18,6 +18,8 @@ import pytest
 from ramet.evaluate import read_records
 from ramet.evaluate.items import Trained
 from ramet.evaluate.model import Model, find_model, weights_hash
+from ramet.evaluate.suite.definition import find_suite
+from ramet.evaluate.suite.run import resolve_suite
 from ramet.store import RunDir, read_trees
 from tests.cli.test_main import KEY, Server, call, complaint, printed
 from tests.fork_server import environment, installed
@@ -64,6 +66,26 @@ def run_in(folder: Path) -> Path:
 
 
 # Tables.
+
+
+def test_a_server_with_one_model_needs_no_name_and_the_run_has_it(tmp_path: Path, server: Tiring) -> None:
+    """The name is asked for before the run directory is chosen: with --model it is the same evaluation."""
+    command = [word for word in words(server, "-n", "2", "--budgets", "100") if word not in ("--model", "tiny")]
+    assert "4 of 4 items" in printed(tmp_path, *command)
+    assert json.loads((run_in(tmp_path) / "meta.json").read_text())["model"] == "tiny"
+    asked = len(server.bodies)
+    printed(tmp_path, *command, "--model", "tiny")
+    assert (len(server.bodies), len(list((tmp_path / "runs").iterdir()))) == (asked, 1)
+
+
+def test_a_suite_on_a_server_with_one_model_needs_no_name(tmp_path: Path, server: Tiring) -> None:
+    flags = {"engine.base_url": server.url}
+    plan = resolve_suite(find_suite("suite:delegation-1"), "quick", flags=flags, runs=tmp_path)
+    assert plan == resolve_suite(
+        find_suite("suite:delegation-1"), "quick", flags=flags | {"engine.model": "tiny"}, runs=tmp_path
+    )
+    assert {config.engine.model for config in plan.configs.values()} == {"tiny"}
+    assert plan.folder.name.startswith("delegation-1-quick-tiny-")
 
 
 def test_a_model_on_a_server_is_evaluated_and_its_numbers_can_be_traced(tmp_path: Path, server: Tiring) -> None:

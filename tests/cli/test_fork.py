@@ -9,9 +9,11 @@ import anyio
 import pytest
 
 import ramet
+from ramet.agent.recording import ForkPoint
 from ramet.models.folders import nano_folder
 from ramet.store import RunDir
 from ramet.tasks.codes import Codes
+from ramet.tasks.forking import resolve_fork
 from ramet.tasks.play import demonstrate
 from ramet.tokens.huggingface import load_renderer
 from ramet.train.settings import TrainConfig
@@ -89,6 +91,12 @@ def test_a_fork_that_cannot_begin_is_one_line(tmp_path: Path, made: Path, words:
 
 def test_a_run_without_a_model_of_its_own_asks_for_one(tmp_path: Path, made: Path) -> None:
     assert "which model?" in complaint(tmp_path, "fork", str(made), "--node", "0", "--turn", "0")
+
+
+def test_a_server_with_one_model_needs_no_name(made: Path) -> None:
+    """Which one that is, is asked for when the fork begins (`with_model`)."""
+    plan = resolve_fork(made, None, ForkPoint(node=0, turn=0), flags={"engine.base_url": "http://127.0.0.1:1/v1"})
+    assert (plan.config.engine.kind, plan.config.engine.model) == ("http", "")
 
 
 def test_several_trees_are_listed(tmp_path: Path, made: Path) -> None:

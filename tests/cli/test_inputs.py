@@ -197,6 +197,30 @@ def test_rows_have_texts_and_ids_and_a_question_without_an_answer_is_exit_code_1
     assert "2 of 2 questions, 2 without an answer: runs/questions-q-" in done.stdout
 
 
+MIXED = r"""
+Where is it?
+{"question": "Who?", "answer": "hidden one", "context": {"page": "open text", "empty": ""}}
+{"id": "c", "question": " When? ", "context": [{"title": "t", "text": "one"}, {"title": "t", "text": "two"}]}
+
+{"question": "Why?", "answer": "hidden two", "parts": [{"question": "hidden three", "answer": "x", "context": []}]}
+{"id": 7, "question": "How?", "context": null, "parts": []}
+  [not an object]
+""".lstrip("\n")
+
+
+def test_lines_and_rows_with_and_without_ids_texts_answers_and_parts_can_be_mixed(tmp_path: Path) -> None:
+    (tmp_path / "q").write_text(MIXED)
+    asked = read_questions(str(tmp_path / "q"))
+    assert [(one.id, one.question, dict(one.context)) for one in asked] == [
+        ("1", "Where is it?", {}),
+        ("2", "Who?", {"page": "open text", "empty": ""}),
+        ("c", "When?", {"t": "one\ntwo"}),
+        ("5", "Why?", {}),
+        ("7", "How?", {}),
+        ("line 7", "[not an object]", {}),  # a row has the id 7
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

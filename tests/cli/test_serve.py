@@ -17,6 +17,7 @@ import ramet
 from ramet.cli.main import app
 from ramet.errors import ConfigError
 from ramet.store import RunDir
+from tests.engine.faulty import Answer, Received, says, serve
 from tests.waiting import PATIENCE_S
 
 HELP_WIDTH = {"COLUMNS": "80", "TERM": "dumb"}
@@ -42,6 +43,8 @@ def start(folder: Path, *words: str, key: str = "") -> subprocess.Popen[str]:
         (["--model", "m", "que=3"], "did you mean queue?"),
         (["--model", "m", "--dialect", "tols"], "did you mean tools?"),
         (["--model", "m", "--concurrency", "0"], "concurrency is a whole number from 1 up"),
+        (["--model", "m", "clone.tokenizer=t"], "clone needs clone.model"),
+        (["--model", "smollm2", "--clone-model", "small"], "is not on this machine: give its server, NAME@URL"),
     ],
 )
 def test_a_wrong_setting_is_one_line(tmp_path: Path, words: list[str], message: str):
@@ -52,29 +55,39 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, words: list[str], message: 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.anyio
-async def test_the_lines_of_the_help_work_as_they_stand(tmp_path: Path):
-    from tests.engine.faulty import says, serve
+def policy(request: Received) -> Answer:
+    """The root delegates a question that says so; the rest is answered."""
+    last = str(request.body["messages"][-1]["content"])
+    if request.body["model"] == "m" and "split" in last:
+        return says('<tool_call>{"name": "delegate", "arguments": {"goals": ["half of it"]}}</tool_call>')
+    return says("Answer: Rome is warmer")
 
-    async with serve(lambda request: says("Answer: Rome is warmer")) as model:
-        words = ["--base-url", model.url, "--model", "m", "--port", "0", "--runs", str(tmp_path)]
+
+@pytest.mark.anyio
+async def test_the_lines_of_the_help_work_as_they_stand_and_clones_have_their_model(tmp_path: Path):
+    async with serve(policy) as model:
+        model.models = ("m", "small")
+        words = ["--base-url", model.url, "--model", "m", "--clone-model", "small"]
+        words += ["--port", "0", "--runs", str(tmp_path)]
         process = start(tmp_path, *words)
         try:
             assert process.stderr is not None
             shown = [await _line(process) for _ in range(4)]
             assert re.fullmatch(r"address  http://127.0.0.1:\d+/v1  \(this machine only, no key needed\)\n", shown[0])
-            assert shown[1] == "model    m  (http, dialect tools)\n"
+            assert shown[1] == "model    m  (http, dialect tools); clones have small\n"
             assert shown[2].startswith("budget   4,000 tokens, 16 nodes, depth 3 per request")
             assert shown[3] == f"trees    {tmp_path}/serve-m\n"
             port = re.findall(r":(\d+)/v1", shown[0])[0]  # the one of the help may be taken
             curl, python = (line.replace("8100", port) for line in _lines())
             assert "Rome is warmer" in await _output(["bash", "-c", curl])
             assert "Rome is warmer" in await _output([sys.executable, "-c", python])
+            await _output(["bash", "-c", curl.replace("Hi", "split this")])
         finally:
             process.send_signal(signal.SIGINT)
             _, rest = await _communicate(process)
         assert process.returncode == 0
-        assert len(re.findall("answered", rest)) == 2
+        assert re.findall(r"answered  .* tokens  (.*)  ", rest) == ["1 node", "1 node", "2 nodes"]
+        assert [body["model"] for body in model.bodies] == ["m", "m", "m", "small", "m"]
     run = RunDir.open(tmp_path / "serve-m")
     assert run.kind == "serve"
     assert 'model = "m"' in (run.path / "config.toml").read_text()

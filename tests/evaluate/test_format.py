@@ -15,10 +15,31 @@ def test_a_share_has_no_space_before_the_percent_sign() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.123, "12"), (0.004, "0.4"), (0.0004, "0.04"), (0.996, "99.6"), (0.0, "0"), (-0.00001, "0"), (1.0, "100")],
+    [(0.123, "12"), (0.004, "0.4"), (0.0004, "0.04"), (0.996, "99.6"), (0.0, "0"), (1e-13, "0"), (1.0, "100")],
 )
 def test_shares_close_to_an_end_have_decimals(value: float, text: str) -> None:
     assert hundredths(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.985, "99"), (197 / 200, "99"), (0.984, "98"), (0.125, "13"), (0.145, "15"), (-0.125, "-13"), (0.005, "0.5")],
+)
+def test_a_half_is_rounded_up(value: float, text: str) -> None:
+    assert hundredths(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.995, "99.5"), (0.9995, "99.95"), (0.99999, "99.99"), (1e-6, "0.01"), (-0.00001, "-0.01"), (0.9949, "99.5")],
+)
+def test_less_than_all_is_never_100_and_more_than_none_never_0(value: float, text: str) -> None:
+    assert hundredths(value) == text
+
+
+def test_the_ends_of_an_interval_are_whole_numbers() -> None:
+    assert percent(Estimate(0.985, 0.955, 0.996)) == "99% [96, 100]"
+    assert percent(Estimate(0.995, 0.9745, 1.0)) == "99.5% [97, 100]"
 
 
 def test_points_have_signs() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ramet
+from ramet.evaluate.format import points, verdict
 from ramet.evaluate.run import Progress
+from ramet.evaluate.statistics import Difference
 from ramet.evaluate.suite.card import compare_cards, headline, read_card, write_card
 from ramet.evaluate.suite.definition import SUITES, Part, Suite, check_size, find_suite, suite_hash
 from ramet.evaluate.suite.run import resolve_suite, run_suite
@@ -162,6 +164,57 @@ def test_a_file_that_is_no_card_is_one_line(tmp_path: Path) -> None:
         read_card(tmp_path / "y.json")
     with pytest.raises(ramet.ConfigError, match=r"cannot read .*: No such file"):
         read_card(tmp_path / "z.json")
+    with pytest.raises(ramet.ConfigError, match=r"is a directory without card.json: give the card.json that .* wrote"):
+        read_card(tmp_path)
+
+
+def test_a_directory_stands_for_the_card_in_it(tmp_path: Path) -> None:
+    card = run_small(tmp_path, alone=1)
+    write_card(card, tmp_path / "card.json")
+    assert read_card(tmp_path) == read_card(tmp_path / "card.json") == card
+
+
+@pytest.mark.parametrize(
+    ("gap", "shown", "sentence", "overall"),
+    [
+        (Difference(0.9, 0.6, 1.0, 8, 7, None), "better", "Delegation pays in {}", "delegation pays: "),
+        (Difference(-0.9, -1.0, -0.6, 8, 7, None), "worse", "Delegation makes {} worse", "delegation does not pay: "),
+        (
+            Difference(0.5, 0.1, 0.9, 8, 4, 12),
+            "only 4 items differ",
+            "Too few items differ to tell in {}",
+            "no difference can be shown (only 4 items differ): ",
+        ),
+        (
+            Difference(0.0, 0.0, 0.0, 8, 0, None),
+            "no item differs",
+            "Too few items differ to tell in {}",
+            "no difference can be shown (no item differs): ",
+        ),
+        (
+            Difference(0.1, -0.4, 0.6, 8, 7, 90),
+            "cannot tell",
+            "No difference can be shown in {}",
+            "no difference can be shown: ",
+        ),
+    ],
+)
+def test_plot_tables_and_sentences_of_a_card_agree(
+    tmp_path: Path, gap: Difference, shown: str, sentence: str, overall: str
+) -> None:
+    card = run_small(tmp_path, alone=1)
+    fact = {"difference": asdict(gap), "points": points(gap), "verdict": verdict(gap), "pays": "not read"}
+    for part in card["parts"]:
+        part["comparisons"] = [one | fact for one in part["comparisons"]]
+    card["overall"] = [one | fact for one in card["overall"]]
+    names = " and ".join(f"{part['name']} ({points(gap)} points)" for part in card["parts"])
+    lines = headline(card)
+    assert lines[0] == f"Over all 8 items {overall}{points(gap)} points."
+    assert lines[1] == f"{sentence.format(names)}."
+    page = card_page(card)
+    assert page.count(f">{points(gap)}  {shown}</text>") == 2  # beside the plot
+    assert page.count(f">{verdict(gap)}</td>") == 4  # in the tables: two parts, two methods
+    assert verdict(gap).startswith(shown)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,14 @@ def test_the_summary_gives_reasons_for_refused_grants_and_failed_nodes() -> None
     assert "refused: e: no room\n… and 4 more\n" in printed(summary(tree(root, broken), width=80))
 
 
+def test_refused_goals_that_begin_alike_are_cut_where_they_differ() -> None:
+    goals = [f"Summarise what the first report of the company says about {year}" for year in (2023, 2024)]
+    lines = printed(summary(tree(node(0, None, "Why?", 1, turns=[refused(*goals)])), width=80)).splitlines()
+    shown = [line for line in lines if line.startswith("refused: ")]
+    assert len(set(shown)) == 2
+    assert [line.endswith(f"{year}: no room") for line, year in zip(shown, (2023, 2024), strict=True)] == [True, True]
+
+
 def test_the_summary_of_a_tree_without_an_answer_says_so() -> None:
     assert "\nno answer\n" in printed(summary(tree(node(0, None, "Why?", 1, answer=None)), width=80))
     silent = node(0, None, "Why?", 0, answer=None, stop=ramet.Stop.DEADLINE)

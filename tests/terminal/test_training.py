@@ -74,9 +74,9 @@ def test_signs_of_trouble_are_shown_as_soon_as_there_are_any(tmp_path: Path) -> 
     troubled = record(1, **calm | {"passed_on": 0.25, "root_stops": {"answered": 0.5, "window": 0.5}})
     watch.on_step(troubled)
     said = " ".join(drawn(watch).split())
-    assert "passed their goal on 25.0% ▁█" in said
+    assert "passed their goal on 25% ▁█" in said
     assert "roots: window full 50% ▁█" in said
-    assert "passed on 25.0%  window full 50%" in str(step_line(troubled))
+    assert "passed on 25%  window full 50%" in str(step_line(troubled))
 
 
 def test_a_run_that_stopped_says_why_and_how_to_go_on_from_its_best_model(tmp_path: Path) -> None:

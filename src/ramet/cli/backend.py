@@ -61,6 +61,9 @@ def check(
     url: Annotated[str, typer.Argument(help="Address of the server, like http://127.0.0.1:8123.")],
     model: Annotated[str | None, typer.Option(help="Base model to try; the server's only one by default.")] = None,
     timeout_s: Annotated[float, typer.Option(min=1, help="Most seconds for the whole check.")] = 600.0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train nothing: report server, models and client, and what is left out.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Report what a Tinker server is, what it can do and which settings it ignores.
@@ -69,4 +72,4 @@ def check(
     """
     from ramet.terminal.backend_check import check_server
 
-    check_server(url, model=model, timeout_s=timeout_s, as_json=json)
+    check_server(url, model=model, timeout_s=timeout_s, as_json=json, quick=quick)

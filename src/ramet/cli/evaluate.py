@@ -22,7 +22,10 @@ def evaluate(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="A run directory of train or warmstart, a model folder, smollm2, or a name on a server."),
+        typer.Option(
+            help="A run directory of train or warmstart, a model folder, smollm2, or a name on a server (default: the "
+            "server's only one)."
+        ),
     ] = None,
     methods: Annotated[
         str | None,

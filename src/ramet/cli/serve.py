@@ -10,6 +10,7 @@ import typer
 from ramet.cli.options import (
     ApiKey,
     BaseUrl,
+    CloneModel,
     ConfigFile,
     Depth,
     DialectName,
@@ -24,6 +25,7 @@ from ramet.cli.options import (
     Temperature,
     Tokenizer,
     Tokens,
+    clone_settings,
 )
 from ramet.cli.view import viewing
 
@@ -45,6 +47,7 @@ def serve(
     base_url: BaseUrl = None,
     model: ModelName = None,
     provider: Provider = None,
+    clone_model: CloneModel = None,
     name: Annotated[str | None, typer.Option(help="Name of the model for clients; `ramet` always works.")] = None,
     api_key: ApiKey = None,
     tokenizer: Tokenizer = None,
@@ -84,6 +87,7 @@ def serve(
         "engine.kind": engine,
         "engine.provider": provider,
         "engine.base_url": base_url,
+        **clone_settings(clone_model),
         "engine.model": model,
         "engine.tokenizer": tokenizer,
         "budget.tokens": tokens,

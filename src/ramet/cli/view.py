@@ -34,7 +34,9 @@ def view(
     model: Annotated[
         str | None, typer.Option(help="Model that forks are sampled from: a folder, smollm2, or a name on the server.")
     ] = None,
-    base_url: Annotated[str | None, typer.Option(help="Address of the server of --model.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="Address of the server of --model; a server with one model needs no --model.")
+    ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder with tokenizer.json, .gguf file or smollm2, for forks over HTTP.")
     ] = None,

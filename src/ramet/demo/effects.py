@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from ramet.errors import ConfigError
-from ramet.evaluate.format import interval, percent, signed
+from ramet.evaluate.format import interval, percent, share, signed
 from ramet.evaluate.record import Record
 from ramet.evaluate.statistics import Difference, Estimate, difference, mean, rate
 
@@ -73,7 +73,7 @@ def _by_size(records: Sequence[Record]) -> str:
     by_size: dict[float, list[float]] = {}
     for record in _trained(records):
         by_size.setdefault(_size(record), []).append(float(record.delegated))
-    return ", ".join(f"{size:.0f}: {mean(by_size[size]).value:.0%}" for size in sorted(by_size))
+    return ", ".join(f"{size:.0f}: {share(mean(by_size[size]).value)}" for size in sorted(by_size))
 
 
 def _reward(measured: Measured) -> Effect:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from decimal import ROUND_HALF_UP, Decimal
+
 from ramet.evaluate.methods import is_oracle
 from ramet.evaluate.statistics import MIN_DIFFERING, Difference, Estimate
 
 
 def percent(estimate: Estimate) -> str:
-    """A share with its interval.
+    """A share with its interval, whose ends are whole numbers.
 
     Example:
         percent(Estimate(0.5, 0.25, 0.75))  # "50% [25, 75]"
+        percent(Estimate(0.995, 0.972, 0.999))  # "99.5% [97, 100]"
     """
-    return f"{estimate.value:.0%} [{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
+    low, high = (_rounded(_scaled(end), 0) for end in (estimate.low, estimate.high))
+    return f"{share(estimate.value)} [{low}, {high}]"
 
 
 def share(value: float) -> str:
@@ -26,16 +31,35 @@ def share(value: float) -> str:
 
 
 def hundredths(value: float) -> str:
-    """A share times 100, without decimals unless it is close to 0 or 1.
+    """A share times 100, rounded half up. Decimals keep what is close to 0 or 1 apart from it: none is 0, all is 100.
+
+    `hundredths` in `view/static/dom.js` is the same rule.
 
     Example:
-        hundredths(0.123)  # "12"
-        hundredths(0.004)  # "0.4"
+        hundredths(0.985)   # "99"
+        hundredths(0.004)   # "0.4"
+        hundredths(0.9996)  # "99.96"
     """
-    scaled = 100 * value
-    near_an_end = abs(scaled) < 1 or 99 < abs(scaled) < 100
-    text = f"{scaled:.{0 if not near_an_end else 2 if abs(scaled) < 0.05 else 1}f}"
-    return "0" if float(text) == 0 else text
+    if not math.isfinite(value):
+        return str(value)
+    scaled = _scaled(value)
+    size = abs(scaled)
+    rest = min(size, abs(100 - size))  # the distance to none and to all
+    if rest == 0 or 1 <= size <= 99 or size > 100:
+        return _rounded(scaled, 0)
+    if rest <= Decimal("0.05"):
+        size = min(max(size, Decimal("0.01")), Decimal("99.99"))
+        return _rounded(size.copy_sign(scaled), 2)
+    return _rounded(scaled, 1)
+
+
+def _scaled(value: float) -> Decimal:
+    """A share times 100, without the error of its binary form: 0.985 is 98.5."""
+    return Decimal(f"{100 * value:.9f}").normalize() + 0
+
+
+def _rounded(number: Decimal, digits: int) -> str:
+    return f"{number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP) + 0:f}"
 
 
 def signed(value: float) -> str:

@@ -38,9 +38,10 @@ class Model:
 def find_model(name: str, tasks: Sequence[str] = ()) -> Model:
     """The newest checkpoint of a run directory, a model folder, a built-in model, or a name on a server.
 
+    Without a name, it is the only model of a server, of which nothing is known.
     Taskset options of the training are taken over if all `tasks` are from the same taskset.
     """
-    if name in BUILTIN_MODELS:
+    if not name or name in BUILTIN_MODELS:
         return Model(name=name, trained=[], settings={})
     path = Path(name).expanduser()
     if (path / "meta.json").is_file() or (path / "checkpoints").is_dir():

@@ -15,7 +15,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ramet import plugins
 from ramet.agent.dialects import make_dialect
 from ramet.config import build, load, merge_settings, names_server, settings_of, to_toml
 from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, closing, open_engines
+from ramet.engine.open import OpenedEngine, closing, open_engines, with_model
 from ramet.errors import ConfigError, EngineError
 from ramet.evaluate.journal import Journal
 from ramet.evaluate.model import Model, engine_facts, find_model, hardware, weights_stamp
@@ -95,8 +95,6 @@ def resolve_eval_config(
         given["engine.model"] = model.name
     base = None if model is None else model.settings
     config = load(EvaluateConfig, file=file, words=settings, flags=given, base=base)
-    if not config.engine.model:
-        raise ConfigError("which model? give --model: a run directory, a folder, smollm2, or its name on a server")
     return config, model or find_model(config.engine.model)
 
 
@@ -114,6 +112,7 @@ def run_evaluation(
 
     `on_start` gets the run directory before the first tree is grown; a finished evaluation calls neither callback.
     """
+    config = replace(config, engine=with_model(config.engine, api_key=api_key))
     make_dialect(config.dialect)  # an unknown dialect fails before a model is loaded
     jobs = plan_jobs(config, trained=model.trained)
     eval_run = EvalRun.locate(config, runs=runs, into=into)

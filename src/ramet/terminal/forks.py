@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from ramet.agent.difference import Place, first_difference, turn_texts
 from ramet.draw import figures, numbered, one_line, totals, walk
-from ramet.engine.open import OpenedEngine, closing, open_clone_engine, open_engines
+from ramet.engine.open import OpenedEngine, closing, open_clone_engine, open_engines, with_model
 from ramet.inputs.open import as_stored
 from ramet.store import RunDir
 from ramet.store.facts import tree_facts
@@ -28,7 +29,8 @@ GOAL_WIDTH, TEXT_WIDTH = 46, 160
 
 def run_fork(plan: ForkPlan, *, api_key: str | None, runs: Path, as_json: bool) -> None:
     """Fork the tree, grade it if it has a taskset, and store it in a new run directory."""
-    config = plan.config
+    config = replace(plan.config, engine=with_model(plan.config.engine, api_key=api_key))
+    plan = replace(plan, config=config)
     engine, judge = open_engines(config.engine, None if plan.taskset is None else config.judge, api_key=api_key)
     clones = open_clone_engine(config.engine, config.clone, api_key=api_key)
     anyio.run(partial(_run_fork, plan, engine, judge, clones, runs=runs, as_json=as_json))

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ramet.draw import one_line
+from ramet.evaluate.format import share
 from ramet.plugins import shortened
 from ramet.store.listing import Listing, list_runs
 from ramet.terminal.console import command, out, print_json, table_console
@@ -63,7 +64,7 @@ def row_of(run: Listing) -> list[str]:
     done = "" if run.trees is None else "1 tree" if run.trees == 1 else f"{run.trees:,} trees"
     if run.steps is not None:
         done = f"{run.steps:,} of {run.of_steps:,} steps" if run.of_steps is not None else f"{run.steps:,} steps"
-    success = "" if run.success is None else f"{run.success:.0%}"
+    success = "" if run.success is None else share(run.success)
     return [
         str(run.path),
         run.kind,

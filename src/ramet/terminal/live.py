@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ramet.agent.tree import TreeRun
-from ramet.draw import cut_apart, one_line, status, totals, walk
+from ramet.draw import counted, cut_apart, one_line, status, totals, walk
 from ramet.types import Node, State, Stop, Tree
 
 FRAMES_PER_SECOND = 8
 WORDS = 400  # characters of what a node writes that are looked at in every frame
+GOAL_WIDTH = 40  # characters of a goal that was refused or failed
 COLOURS = {Stop.ANSWERED: "green", Stop.ERROR: "red", Stop.CANCELLED: "red"}
 
 
@@ -50,7 +51,7 @@ def table(tree: Tree, *, width: int, rows: int | None = None, now: float | None 
             text = tail(said[node.index], max(20, room - len(prefix)))
             grid.add_row("", Text(below(prefix), style="dim") + Text(text, style="italic cyan"), "", "", "")
     if hidden:
-        grid.add_row("", Text(f"… and {hidden:,} more nodes", style="dim"), "", "", "")
+        grid.add_row("", Text(f"… and {counted(hidden, 'more node')}", style="dim"), "", "", "")
     return grid
 
 
@@ -109,7 +110,7 @@ def remaining(run: TreeRun) -> str:
     used, budget = run.tree.usage, run.budget
     in_flight = sum(node.meter.tokens for node in run.tree.nodes)
     spent = used.tokens + used.lost_tokens + in_flight
-    parts = [f"{budget.tokens - spent:,} tokens", f"{budget.nodes - len(run.tree.nodes):,} nodes"]
+    parts = [f"{budget.tokens - spent:,} tokens", counted(budget.nodes - len(run.tree.nodes), "node")]
     if budget.seconds is not None:
         parts.append(f"{max(0.0, budget.seconds - run.now()):.0f} s")
     if budget.money is not None:
@@ -165,13 +166,11 @@ def unfinished(tree: Tree) -> str:
 
 
 def problems(tree: Tree, *, limit: int = 5) -> list[str]:
-    """Refused grants and failed nodes, each with its reason."""
-    lines = [
-        f"refused: {one_line(refusal.goal, 40)}: {refusal.reason}"
-        for node in tree.nodes
-        for turn in node.turns
-        for refusal in turn.refusals
-    ]
-    lines += [f"node {node.index} failed: {one_line(node.goal, 40)}: {node.error}" for node in tree.nodes if node.error]
-    hidden = len(lines) - limit
-    return lines if hidden <= 0 else [*lines[:limit], f"… and {hidden:,} more"]
+    """Refused grants and failed nodes, each with its reason. Goals that begin alike are cut where they differ."""
+    refused = [refusal for node in tree.nodes for turn in node.turns for refusal in turn.refusals]
+    found = [("refused", refusal.goal, refusal.reason) for refusal in refused]
+    found += [(f"node {node.index} failed", node.goal, node.error) for node in tree.nodes if node.error]
+    shown, hidden = found[:limit], len(found) - limit
+    goals = cut_apart([goal for _, goal, _ in shown], [GOAL_WIDTH] * len(shown))
+    lines = [f"{what}: {goal}: {why}" for (what, _, why), goal in zip(shown, goals, strict=True)]
+    return lines if hidden <= 0 else [*lines, f"… and {hidden:,} more"]

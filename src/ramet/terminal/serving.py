@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,12 +12,13 @@ from typing import Any
 import anyio
 
 from ramet.config import load
-from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, closing, open_engine
-from ramet.engine.probing import choose_dialect
-from ramet.errors import ConfigError
+from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engine, with_model
 from ramet.serve.server import Served, banner, print_line, read_access, serve
 from ramet.serve.settings import ServeConfig
+from ramet.terminal.trees import check_engines, within_window
+
+# Read when pyarrow is imported, with the first tree. Its own allocator keeps tens of megabytes of tables that are gone.
+ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 def run_server(
@@ -29,20 +31,24 @@ def run_server(
     quiet: bool,
 ) -> None:
     """Serve until a signal. Everything that can be wrong with the settings is found before a model is loaded."""
+    os.environ.setdefault(ARROW_POOL, "system")
     config = load(ServeConfig, file=file, words=words, flags=flags)
-    if not config.engine.model:
-        raise ConfigError("which model? give --model NAME (the server's /v1/models lists them), a folder, or smollm2")
+    clone_config(config.engine, config.clone)
     read_access(config)
+    config = replace(config, engine=with_model(config.engine, api_key=api_key))
     engine = open_engine(config.engine, api_key=api_key)
-    anyio.run(partial(_serve, config, engine, runs=runs, quiet=quiet))
+    clones = open_clone_engine(config.engine, config.clone, api_key=api_key)
+    anyio.run(partial(_serve, config, engine, clones, runs=runs, quiet=quiet))
 
 
-async def _serve(config: ServeConfig, engine: OpenedEngine, *, runs: Path, quiet: bool) -> None:
-    async with closing(engine):
-        if isinstance(engine, HttpEngine):
-            await engine.check()  # before clients can connect
-        config = replace(config, dialect=await choose_dialect(config.dialect, [engine]))
-        await serve(config, engine, runs=runs, say=None if quiet else print_line, on_start=_announce)
+async def _serve(
+    config: ServeConfig, engine: OpenedEngine, clones: OpenedEngine | None, *, runs: Path, quiet: bool
+) -> None:
+    say = None if quiet else print_line
+    async with closing(engine, clones):
+        config = await check_engines(config, engine, clones)  # before clients can connect
+        config = replace(config, budget=within_window(config.budget, engine))
+        await serve(config, engine, clone_engine=clones, runs=runs, say=say, on_start=_announce)
 
 
 def _announce(served: Served) -> None:

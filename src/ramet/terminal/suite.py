@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ramet.errors import ConfigError
 from ramet.evaluate.format import budget_label, method_label, share
-from ramet.evaluate.suite.card import against_alone, compare_cards, headline, read_card, write_card
+from ramet.evaluate.suite.card import CARD, against_alone, compare_cards, headline, read_card, write_card
 from ramet.evaluate.suite.definition import PREFIX, check_size, find_suite
 from ramet.evaluate.suite.run import SuiteRun, resolve_suite, run_suite
 from ramet.report.card import write_page
@@ -37,7 +37,8 @@ def evaluate_suite(
     others = [word for word in rest if "=" not in word]
     if others:
         raise ConfigError(f"{first} is a whole suite of tasks: leave out {others[0]}")
-    plan = resolve_suite(find_suite(first), check_size(size), words=rest, flags=flags, runs=runs, into=into)
+    suite, chosen = find_suite(first), check_size(size)
+    plan = resolve_suite(suite, chosen, words=rest, flags=flags, runs=runs, into=into, api_key=api_key)
     with show_progress(as_json=as_json, unit="part") as callbacks:
         card = run_suite(
             plan,
@@ -53,7 +54,7 @@ def evaluate_suite(
 
 
 def _write(card: Mapping[str, Any], plan: SuiteRun) -> Path:
-    write_card(card, plan.folder / "card.json")
+    write_card(card, plan.folder / CARD)
     return write_page(card, plan.folder / "card.html")
 
 
@@ -84,7 +85,9 @@ def _row(part: Mapping[str, Any]) -> list[str]:
 def print_comparison(files: Sequence[str], *, as_json: bool) -> None:
     """Two cards side by side, item by item."""
     if len(files) != 2:
-        raise ConfigError(f"{COMPARE} takes two cards: ramet eval {COMPARE} A/card.json B/card.json")
+        raise ConfigError(
+            f"{COMPARE} takes two cards, or the directories they are in: ramet eval {COMPARE} A/{CARD} B/{CARD}"
+        )
     first, second = (read_card(file) for file in files)
     rows = compare_cards(first, second)
     names = [str(card["model"]["model"]) for card in (first, second)]

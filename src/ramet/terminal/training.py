@@ -16,63 +16,65 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ramet.evaluate.format import share
 from ramet.store import RunDir
 from ramet.store.checkpoints import best_folder, latest, read_best
 from ramet.terminal.console import command, out
 from ramet.train.track import scalars
 from ramet.train.watch import CEASED, STOPPED
 
+SHARE = "share"  # how a number is written: as `share` does, else a format
 BARS = "▁▂▃▄▅▆▇█"
 HISTORY = 32  # steps in a curve
 PACE = 10  # steps whose mean duration gives the time left
 FRAMES_PER_SECOND = 2
 SHOWN = (
     ("reward", "reward", ".3f"),
-    ("success", "success", ".0%"),
-    ("delegated", "delegated", ".0%"),
+    ("success", "success", SHARE),
+    ("delegated", "delegated", SHARE),
     ("nodes", "nodes per tree", ".1f"),
     ("tokens", "tokens per tree", ",.0f"),
     ("critical_path_tokens", "critical path", ",.0f"),
     ("loss", "loss", ".3f"),
     ("entropy", "entropy", ".2f"),
     ("logprob_gap", "logprob gap", ".1e"),
-    ("eval_success", "eval success", ".0%"),
-    ("judge_success", "judge success", ".0%"),
+    ("eval_success", "eval success", SHARE),
+    ("judge_success", "judge success", SHARE),
     ("judge_failed", "judge: no verdict", ",.0f"),
     ("judge_capped", "judge: over its limit", ",.0f"),
-    ("passed_on", "passed their goal on", ".1%"),
-    ("impossible", "impossible goals", ".1%"),
-    ("unearned", "right without work", ".1%"),
+    ("passed_on", "passed their goal on", SHARE),
+    ("impossible", "impossible goals", SHARE),
+    ("unearned", "right without work", SHARE),
     ("refused", "refused per tree", ".2f"),
     ("faults", "faults per tree", ".2f"),
     ("repairs", "repairs per tree", ".2f"),
-    ("root_stops/window", "roots: window full", ".0%"),
-    ("root_stops/budget", "roots: out of tokens", ".0%"),
-    ("root_stops/turns", "roots: out of turns", ".0%"),
-    ("root_stops/deadline", "roots: out of time", ".0%"),
+    ("root_stops/window", "roots: window full", SHARE),
+    ("root_stops/budget", "roots: out of tokens", SHARE),
+    ("root_stops/turns", "roots: out of turns", SHARE),
+    ("root_stops/deadline", "roots: out of time", SHARE),
 )
 PRINTED = (
     ("reward", "reward", ".3f"),
-    ("success", "success", ".0%"),
-    ("delegated", "delegated", ".0%"),
+    ("success", "success", SHARE),
+    ("delegated", "delegated", SHARE),
     ("nodes", "nodes", ".1f"),
     ("tokens", "tokens", ",.0f"),
     ("loss", "loss", ".3f"),
     ("grad_norm", "grad norm", ".3g"),
-    ("judge_success", "judge success", ".0%"),
+    ("judge_success", "judge success", SHARE),
     ("judge_failed", "no verdict", ",.0f"),
     ("judge_capped", "not judged", ",.0f"),
-    ("passed_on", "passed on", ".1%"),
-    ("impossible", "impossible", ".1%"),
-    ("unearned", "unearned", ".1%"),
+    ("passed_on", "passed on", SHARE),
+    ("impossible", "impossible", SHARE),
+    ("unearned", "unearned", SHARE),
     ("refused", "refused", ".2f"),
     ("faults", "faults", ".2f"),
-    ("root_stops/window", "window full", ".0%"),
+    ("root_stops/window", "window full", SHARE),
     ("logprob_gap", "logprob gap", ".1e"),
     ("collect_s", "collect", ".1f"),
     ("learn_s", "learn", ".1f"),
-    ("eval_success", "eval success", ".0%"),
-    ("eval_delegated", "eval delegated", ".0%"),
+    ("eval_success", "eval success", SHARE),
+    ("eval_delegated", "eval delegated", SHARE),
     ("eval_tokens", "eval tokens", ",.0f"),
 )
 # Signs of trouble: not shown while they are 0.
@@ -156,9 +158,14 @@ def curves(records: Sequence[dict[str, Any]], *, oracle: bool = False) -> Table:
         if known and (name not in HIDDEN_AT_ZERO or any(known)):
             more = by_depth(records[-1]) if name == "success" else ""
             whose = OF_ORACLE if oracle and name in OF_TREES else ""
-            newest = Text(f"{known[-1]:{shape}}", justify="right")
+            newest = Text(written(known[-1], shape), justify="right")
             grid.add_row(f"{label}{whose}", newest, sparkline(values[-HISTORY:]), more)
     return grid
+
+
+def written(value: float, shape: str) -> str:
+    """A number as `SHOWN` and `PRINTED` want it."""
+    return share(value) if shape == SHARE else f"{value:{shape}}"
 
 
 def by_depth(record: dict[str, Any]) -> str:
@@ -168,7 +175,7 @@ def by_depth(record: dict[str, Any]) -> str:
         by_depth({"success_by_depth": [0.25, None, 0.5]})  # "by depth: 25% · – · 50%"
     """
     shares: list[float | None] = record.get("success_by_depth") or []
-    return "by depth: " + " · ".join("–" if share is None else f"{share:.0%}" for share in shares) if shares else ""
+    return "by depth: " + " · ".join("–" if value is None else share(value) for value in shares) if shares else ""
 
 
 def notes(record: dict[str, Any]) -> list[Text]:
@@ -266,7 +273,7 @@ def ending(run: RunDir, records: Sequence[dict[str, Any]], steps_left: int) -> l
     best = read_best(run.path)
     lines = [f"stopped after step {records[-1]['step'] + 1}: {reason}"]
     if best is not None:
-        lines.append(f"go on from the best, {best.value:.0%} after step {best.step}, with: {restart_command(run)}")
+        lines.append(f"go on from the best, {share(best.value)} after step {best.step}, with: {restart_command(run)}")
     return [*lines, f"resume all the same with: {resume_command(run)}"]
 
 
@@ -300,7 +307,7 @@ def step_line(record: dict[str, Any], *, oracle: bool = False) -> Text:
         value = numbers.get(name)
         if value is not None and (value or name not in HIDDEN_AT_ZERO):
             whose = OF_ORACLE if oracle and name in OF_TREES else ""
-            parts.append(f"{label}{whose} {value:{shape}}")
+            parts.append(f"{label}{whose} {written(value, shape)}")
     text = Text("  ".join(parts))
     for note in notes(record):
         text.append("  ").append_text(note)

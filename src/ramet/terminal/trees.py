@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 from rich.table import Table
@@ -15,25 +16,28 @@ from rich.text import Text
 from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
+from ramet.budget import Budget
 from ramet.config import AUTO
-from ramet.draw import one_line
+from ramet.draw import counted, one_line
 from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engines
+from ramet.engine.open import OpenedEngine, check_named, clone_config, closing, open_clone_engine, open_engines
 from ramet.engine.probing import choose_dialect
-from ramet.errors import ConfigError, EngineError, StoreError
+from ramet.errors import EngineError, StoreError
 from ramet.inputs.open import as_stored, open_world
 from ramet.inputs.settings import RunConfig
 from ramet.interfaces import Engine, Windowed, World
+from ramet.serve.settings import ServeConfig
 from ramet.store import RunDir, query, read_trees
 from ramet.store.atomic import write_text
 from ramet.store.facts import node_facts, tree_facts
 from ramet.tasks.judge import open_judge
 from ramet.tasks.play import goal_comparison, goal_measure, goal_problem, grade
-from ramet.tasks.question import WHICH_MODEL, RunPlan
+from ramet.tasks.question import RunPlan
 from ramet.terminal.console import command, out, print_json, table_console, warn
 from ramet.terminal.live import summary, watch_tree
 from ramet.types import Node, Tree
 
+Config = TypeVar("Config", RunConfig, ServeConfig)
 READABLE = 8  # characters: a column of a table is not narrower, unless its name is
 MAX_RECORDS, LONG_VALUE = 20, 1000  # rows, and characters of a value, where a table would be too wide
 MAX_DRAWN = 10  # trees drawn by one command; a run may hold thousands
@@ -75,16 +79,11 @@ async def _run_question(
         return tree_run.tree.answer is not None
 
 
-async def check_engines(config: RunConfig, engine: OpenedEngine, clones: OpenedEngine | None) -> RunConfig:
+async def check_engines(config: Config, engine: OpenedEngine, clones: OpenedEngine | None) -> Config:
     """Reach the servers, find out the model if none was named, and choose the dialect."""
-    try:
-        for one in (engine, clones):
-            if isinstance(one, HttpEngine):
-                await one.check()
-    except EngineError as error:
-        if config.engine.model or str(error).startswith("which model?"):
-            raise
-        raise ConfigError(f"{WHICH_MODEL} ({error})") from None
+    for one in (engine, clones):
+        if isinstance(one, HttpEngine):
+            await check_named(one)
     if isinstance(engine, HttpEngine):
         config = replace(config, engine=replace(config.engine, model=engine.model))
     dialect = await choose_dialect(config.dialect, [one for one in (engine, clones) if one is not None])
@@ -92,15 +91,14 @@ async def check_engines(config: RunConfig, engine: OpenedEngine, clones: OpenedE
 
 
 def tree_options(plan: RunPlan, engine: Engine, world: World | None, clones: Engine | None = None) -> TreeOptions:
-    """How the tree of a plan is run. A model in this process may have a smaller window than the settings."""
+    """How the tree of a plan is run."""
     config = plan.config
     if world is None and plan.taskset is not None:
         world = plan.taskset.world(plan.task)
-    window = engine.window if isinstance(engine, Windowed) else config.budget.window
     return TreeOptions(
         engine=engine,
         clone_engine=clones,
-        budget=replace(config.budget, window=min(window, config.budget.window)),
+        budget=within_window(config.budget, engine),
         dialect="tools" if config.dialect == AUTO else config.dialect,
         world=world,
         temperature=config.temperature,
@@ -114,6 +112,11 @@ def tree_options(plan: RunPlan, engine: Engine, world: World | None, clones: Eng
         instructions=config.instructions,
         delegate_instructions=config.delegate_instructions,
     )
+
+
+def within_window(budget: Budget, engine: Engine) -> Budget:
+    """The budget with the window of a model in this process, where that is smaller."""
+    return replace(budget, window=min(engine.window, budget.window)) if isinstance(engine, Windowed) else budget
 
 
 async def run_and_store(
@@ -194,7 +197,7 @@ def save_moving_tree(path: Path, file: Path, *, tree_id: str | None) -> None:
     if not trees:
         raise StoreError(f"{path} has no finished tree yet")
     write_text(file, moving_tree(trees[0]) + "\n")
-    out.print(f"{file}: tree {trees[0].id}, {len(trees[0].nodes)} nodes")
+    out.print(f"{file}: tree {trees[0].id}, {counted(len(trees[0].nodes), 'node')}")
 
 
 def _place(tree: Tree, node: Node) -> str:

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from ramet.evaluate.suite.run import SuiteRun
 
 VERSION = 1  # of the format
+CARD = "card.json"
 SAME = ("card", "suite", "size", "dialect", "hash")  # in which two cards must agree
 DELEGATING, ALONE = "clones", "single"
 PAYS, COSTS, UNKNOWN = "pays", "does not pay", "cannot tell"
+FEW = "few items differ"
 
 
 def make_card(
@@ -126,24 +128,44 @@ def _cost_ratios(own: Sequence[Record], others: Sequence[Record]) -> dict[str, f
     return ratios
 
 
+def conclusion(fact: Mapping[str, Any]) -> str:
+    """What a comparison shows, in a few words: its verdict without the number of items that would be needed.
+
+    Pages, tables and sentences all have it from here, so that they agree.
+
+    Example:
+        conclusion({"verdict": "only 5 items differ: about 350 items needed"})  # "only 5 items differ"
+    """
+    return str(fact["verdict"]).partition(":")[0]
+
+
 def headline(card: Mapping[str, Any]) -> list[str]:
     """The findings in sentences: where delegation pays, where it does not, and where that cannot be said."""
-    groups: dict[str, list[str]] = {PAYS: [], COSTS: [], UNKNOWN: []}
+    lines = {
+        "better": "Delegation pays in {}.",
+        "worse": "Delegation makes {} worse.",
+        UNKNOWN: "No difference can be shown in {}.",
+        FEW: "Too few items differ to tell in {}.",
+    }
+    groups: dict[str, list[str]] = {kind: [] for kind in lines}
     for part in card["parts"]:
         fact = against_alone(part)
-        groups[fact["pays"]].append(f"{part['name']} ({fact['points']} points)")
-    lines = {
-        PAYS: "Delegation pays in {}.",
-        COSTS: "Delegation makes {} worse.",
-        UNKNOWN: "Too few items differ to tell in {}.",
-    }
+        kind = conclusion(fact)
+        groups[kind if kind in lines else FEW].append(f"{part['name']} ({fact['points']} points)")
     found = [lines[kind].format(_listed(names)) for kind, names in groups.items() if names]
     overall = next((fact for fact in card["overall"] if fact["against"] == ALONE), None)
     if overall is not None and len(card["parts"]) > 1:
-        items = overall["difference"]["items"]
-        result = {PAYS: "delegation pays", COSTS: "delegation does not pay", UNKNOWN: "no difference can be shown"}
-        found.insert(0, f"Over all {items} items {result[overall['pays']]}: {overall['points']} points.")
+        found.insert(0, f"Over all {overall['difference']['items']} items {_overall(overall)}.")
     return [*found, f"Where it was allowed to, the model delegated in {share(_delegated(card))} of the items."]
+
+
+def _overall(fact: Mapping[str, Any]) -> str:
+    kind = conclusion(fact)
+    why = "" if kind == UNKNOWN else f" ({kind})"
+    result = {"better": "delegation pays", "worse": "delegation does not pay"}.get(
+        kind, f"no difference can be shown{why}"
+    )
+    return f"{result}: {fact['points']} points"
 
 
 def _delegated(card: Mapping[str, Any]) -> float:
@@ -171,7 +193,12 @@ def write_card(card: Mapping[str, Any], file: Path) -> None:
 
 
 def read_card(file: Path | str) -> dict[str, Any]:
-    """A card from its file."""
+    """A card from its file, or from the directory that a suite was run in."""
+    if Path(file).is_dir():
+        if not (Path(file) / CARD).is_file():
+            accepted = f"give the {CARD} that ramet eval suite:NAME wrote, or its directory"
+            raise ConfigError(f"{file} is a directory without {CARD}: {accepted}")
+        file = Path(file) / CARD
     try:
         found: object = json.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
@@ -179,7 +206,7 @@ def read_card(file: Path | str) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{file} is not JSON: {error}") from None
     if not isinstance(found, dict) or any(name not in found for name in (*SAME, "model", "parts")):
-        raise ConfigError(f"{file} is not a card of a suite: ramet eval suite:NAME writes one, card.json")
+        raise ConfigError(f"{file} is not a card of a suite: ramet eval suite:NAME writes one, {CARD}")
     return cast(dict[str, Any], found)
 
 

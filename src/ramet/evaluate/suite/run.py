@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import anyio
 
 from ramet.config import load, settings_of, to_toml
 from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, closing, open_engine
+from ramet.engine.open import OpenedEngine, closing, open_engine, with_model
 from ramet.errors import ConfigError, EngineError, RametError, StoreError
 from ramet.evaluate.journal import Journal
 from ramet.evaluate.model import engine_facts, find_model, hardware, weights_stamp
@@ -58,16 +58,16 @@ def resolve_suite(
     flags: Mapping[str, Any] | None = None,
     runs: Path = Path("runs"),
     into: Path | None = None,
+    api_key: str | None = None,
 ) -> SuiteRun:
     """The settings of every part. Nothing can be set but the model, its engine, its dialect and its prices."""
     given = dict(flags or {})
     _refuse_pinned(suite, [*settings_of(words).items(), *given.items()])
     name = given.get("engine.model") or settings_of(words).get("engine", {}).get("model")
-    if not name:
-        raise ConfigError("which model? give --model: a run directory, a folder, smollm2, or its name on a server")
-    model = find_model(str(name))
+    model = find_model(str(name or ""))
     dialect = given.pop("dialect", None) or settings_of(words).get("dialect") or model.settings.get("dialect", "tools")
-    given["engine.model"] = model.name
+    if name:
+        given["engine.model"] = model.name
     free = [word for word in words if not word.startswith("dialect=")]
     configs = {
         part.name: load(
@@ -78,10 +78,12 @@ def resolve_suite(
         )
         for part in suite.parts
     }
+    engine = with_model(next(iter(configs.values())).engine, api_key=api_key)
+    configs = {part: replace(config, engine=engine) for part, config in configs.items()}
     pinned = suite_hash(suite, size, dialect=dialect)
     first = next(iter(configs.values()))
     key = hashlib.sha256(f"{pinned}\n{to_toml(first)}\n{weights_stamp(first.engine)}".encode()).hexdigest()
-    folder = into or runs / f"{suite.name}-{size}-{slug(Path(model.name).name)}-{key[:8]}"
+    folder = into or runs / f"{suite.name}-{size}-{slug(Path(engine.model or engine.kind).name)}-{key[:8]}"
     return SuiteRun(suite=suite, size=size, hash=pinned, folder=folder, configs=configs)
 
 
