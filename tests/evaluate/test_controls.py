@@ -18,11 +18,12 @@ from ramet.evaluate import Evaluation, Record, evaluate
 from ramet.evaluate.controls import play_control
 from ramet.interfaces import TaskWorld
 from ramet.store import RunDir, read_trees
-from ramet.tasks.arithmetic import Arithmetic, parse_filled
+from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.craft.plan import craft_calls, work_out
 from ramet.tasks.craft.taskset import Craft
 from ramet.tasks.craft.world import goal_for, parse_targets, targets_of
-from ramet.tasks.expression import find_expression
+from ramet.tasks.expression import find_expression, parse
+from ramet.tasks.expression_cuts import fill
 from ramet.tasks.oracle import forms_of, write_tools
 from ramet.tasks.registry import load_taskset
 from ramet.tasks.split import Split
@@ -41,7 +42,7 @@ def adder(prompt: Prompt) -> str:
     answers = [answer for message in prompt.messages[2:] if message.role == "user" for answer in _told(message.content)]
     shape = SHAPE.search(prompt.messages[2].content) if answers else None
     if shape is not None:
-        return f"Answer: {parse_filled(shape[1], answers).value()}"
+        return f"Answer: {parse(fill(shape[1], answers)).value()}"
     return f"Answer: {answers[-1] if answers else _value(prompt.goal)}"
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -26,8 +27,11 @@ def recipe(name: str) -> TrainConfig:
 
 
 def two_wiki(folder: Path) -> Path:
-    """A data folder with twelve questions."""
-    rows = [TWO_WIKI | {"id": f"2wiki-{number}"} for number in range(12)]
+    """A data folder with twelve questions, each with three pages of its own that do not matter."""
+    rows: list[dict[str, Any]] = []
+    for number in range(12):
+        pages = [{"title": f"Page {number}.{place}", "text": "A page.", "supporting": False} for place in range(3)]
+        rows.append(TWO_WIKI | {"id": f"2wiki-{number}", "context": [*TWO_WIKI["context"], *pages]})
     (folder / "2wiki_train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return folder
 

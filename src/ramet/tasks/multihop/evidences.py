@@ -113,8 +113,8 @@ def outline(paths: Sequence[Sequence[str]]) -> str:
     """The relations of a question in the order in which they are followed, one path per side of a comparison.
 
     Example:
-        outline([["director", "date of birth"]])  # Plan: director, then date of birth.
-        outline([["born"], ["born"]])             # Plan: born of both, then compare.
+        outline([["director", "date of birth"]])  # "Plan: director, then date of birth."
+        outline([["born"], ["born"]])             # "Plan: born of both, then compare."
     """
     chains = [", then ".join(path) for path in paths]
     if len(chains) == 1:
