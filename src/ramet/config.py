@@ -57,22 +57,10 @@ RENAMED = {
 TASKSET_OPTIONS = frozenset(
     [
         *("ask_tokens", "brackets", "check", "check_seconds", "data", "dataset", "digits", "eval_share"),
-        *(
-            "extra_pages",
-            "file",
-            "guesses",
-            "hops",
-            "kinds",
-            "largest",
-            "levels",
-            "lines",
-            "long_lines",
-            "long_numbers",
-            "metric",
-            "mistakes",
-        ),
-        *("numbers", "operators", "page", "pages", "params", "per_clone", "places", "seed", "size", "style", "symbols"),
-        *("target", "targets", "topics", "unknown", "users", "value_digits", "working"),
+        *("extra_pages", "file", "guesses", "hops", "kinds", "largest", "levels", "lines", "long_lines"),
+        *("long_numbers", "metric", "mistakes", "numbers", "operators", "page", "pages", "params", "per_clone"),
+        *("places", "seed", "size", "style", "symbols", "target", "targets", "topics", "unknown", "users"),
+        *("value_digits", "working"),
     ]
 )
 
