@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 CLUSTER := .venv-cluster
-# Each worker takes tests in a row, so that most fixtures of a module are made once.
-PARALLEL := -n auto --maxprocesses 4 --dist worksteal
+# Each worker takes tests in a row, so that most fixtures of a module are made once. There is one worker more than cores,
+# at most four, because tests that start processes wait for them.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
+PARALLEL := -n $(shell expr $(CORES) + 1) --maxprocesses 4 --dist worksteal
 
 .PHONY: demo docs test test-clients test-proxy test-cluster test-slow test-gpu test-peers docs-check fuzz soak soak-serve partial-answers check format clean help
 
