@@ -67,6 +67,12 @@ def test_the_totals_appear_when_the_tree_is_complete(tree: ramet.Tree) -> None:
     assert f"@keyframes {name}{{0%,{100 * PLAYS / 12:.2f}%{{opacity:0}}" in svg
 
 
+def test_no_more_nodes_sample_than_have_started(tree: ramet.Tree) -> None:
+    counts = re.findall(r"(\d+) of (\d+) nodes sampling", moving_tree(tree))
+    assert counts
+    assert all(int(working) <= int(started) for working, started in counts)
+
+
 def test_every_animation_has_its_key_frames_once(tree: ramet.Tree) -> None:
     svg = moving_tree(tree)
     named = re.findall(r"animation-name:(k\d+)", svg)

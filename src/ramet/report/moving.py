@@ -126,7 +126,7 @@ def _counters(tree: Tree, bars: Sequence[Bar], scene: Scene, *, y: float) -> Ite
     for step in range(STEPS):
         begin, end = (scene.total * at / STEPS for at in (step, step + 1))
         working = sum(1 for bar in bars if any(start < end and begin < stop for start, stop in bar.generating))
-        spawned = sum(bar.start <= begin for bar in bars)
+        spawned = sum(bar.start < end for bar in bars)
         text = f"{tokens_at(tree, bars, begin):,} tokens · {working} of {spawned} nodes sampling"
         yield tag("text", text, x=MARGIN, y=f"{y:g}", class_="flash note", style=scene.flash(begin, end))
     total = tree.usage
