@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -281,3 +283,38 @@ def test_garbage_collection_of_old_engines_does_not_break_a_capture() -> None:
             assert sampled_ids(ask(small_engine(model), prompts)) == wanted
     finally:
         gc.set_threshold(*before)
+
+
+# Captures beside a learner.
+
+
+def test_a_size_that_occurs_while_the_learner_works_is_captured_at_the_next_change_of_the_weights() -> None:
+    with small_engine(placed()) as engine:
+        with engine.undisturbed():
+            before = ask(engine, texts(4), max_tokens=lambda _: 12)
+            assert engine.runner.captures == 0
+        with engine.updating():
+            pass
+        assert engine.runner.captures > 0
+        assert sampled_ids(ask(engine, texts(4), max_tokens=lambda _: 12)) == sampled_ids(before)
+
+
+def test_another_thread_that_waits_for_the_device_all_the_time_does_not_end_the_engine() -> None:
+    ended = threading.Event()
+
+    def keep_waiting() -> None:
+        while not ended.is_set():
+            with suppress(RuntimeError):  # raised in the middle of a capture, which this call breaks
+                torch.cuda.synchronize()
+
+    with small_engine(placed()) as engine:
+        expected = sampled_ids(ask(engine, texts(12), max_tokens=lambda place: 3 + place))
+    thread = threading.Thread(target=keep_waiting)
+    with small_engine(placed()) as engine:
+        thread.start()
+        try:
+            assert sampled_ids(ask(engine, texts(12), max_tokens=lambda place: 3 + place)) == expected
+        finally:
+            ended.set()
+            thread.join()
+        assert sampled_ids(ask(engine, texts(12), max_tokens=lambda place: 3 + place)) == expected

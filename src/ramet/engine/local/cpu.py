@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ramet.engine.local.captures import CaptureGuard
 from ramet.engine.local.decoder import Decoder
 from ramet.engine.local.request import Request
 from ramet.engine.local.sampling import Draw, choose, keys
@@ -54,6 +55,7 @@ class CpuRunner:
         threads: int | None = None,
     ) -> None:
         self.decoder = decoder
+        self.guard = CaptureGuard()
         self.threads = threads
         self.size = page_size
         self.pool = torch.zeros(shape.layers, 2, pages, shape.kv_heads, page_size, shape.head_dim, dtype=dtype)

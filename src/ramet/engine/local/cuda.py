@@ -1,10 +1,11 @@
 # pyright: standard, reportMissingImports=false, reportIndexIssue=false
 """Steps on a GPU: each step is one captured CUDA graph, and the host plans one step ahead.
 
-Step sizes are rounded up to a small fixed set, and a graph is captured for each size when it occurs a second time. The
-inputs of a step, copies of pages included, go to the device in one transfer from pinned memory, and its results come
-back in one: nothing in a launch waits for the device. Sampled tokens stay on the device for the next step to read. The
-host reads them one step later and discards the extra token of requests that have ended.
+Step sizes are rounded up to a small fixed set, and a graph is captured for each size when it occurs a second time, or
+at the next change of the weights if the learner is at work then. The inputs of a step, copies of pages included, go to
+the device in one transfer from pinned memory, and its results come back in one: nothing in a launch waits for the
+device. Sampled tokens stay on the device for the next step to read. The host reads them one step later and discards
+the extra token of requests that have ended.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import gc
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ramet.engine.local import kernels
+from ramet.engine.local.captures import CaptureGuard
 from ramet.engine.local.cpu import Results, Shape
 from ramet.engine.local.cuda_decoder import ROWS, CudaAttention, CudaFusedDecoder, Key, Memory
 from ramet.engine.local.decoder import Decoder, PlainDecoder, can_fuse
@@ -37,6 +39,7 @@ DECODE_SIZES = (1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
 PREFILL_SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 SAMPLE_SIZES = (32, 128, 512)
 UPDATE_SIZES = (512, 8192)  # entries of page tables that change: in steps that only decode, and in others
+ATTEMPTS = 3  # captures of one size that may fail; after that its steps run without a graph
 ALIGNED = 4  # inputs begin at multiples of 16 bytes: Triton compiles a kernel again for another alignment
 
 
@@ -65,9 +68,10 @@ class CudaRunner:
         )
         self.decoder: Decoder = CudaFusedDecoder(model) if can_fuse(model) else PlainDecoder(model)
         self.stream = torch.cuda.Stream(device, priority=HIGH_PRIORITY)
+        self.guard = CaptureGuard()
         self.captures = 0  # graphs captured so far
         self._graphs: dict[Key, Graph] = {}
-        self._graph_memory = torch.cuda.graph_pool_handle()
+        self.graph_memory = torch.cuda.graph_pool_handle()
         self._host = [np.zeros(0, dtype=np.int32)] * RING
         self._pinned = [torch.zeros(0, dtype=torch.int32)] * RING
         self._turn = 0
@@ -83,8 +87,23 @@ class CudaRunner:
         if addresses != self._weights:  # captured graphs hold the old addresses
             self._weights = addresses
             self._graphs.clear()
-            self._graph_memory = torch.cuda.graph_pool_handle()  # the old one went with its last graph
+            self.graph_memory = torch.cuda.graph_pool_handle()  # the old one went with its last graph
         torch.cuda.synchronize(self.device)
+        self._capture_delayed()
+
+    @torch.inference_mode()
+    def _capture_delayed(self) -> None:
+        """Capture what was put off while the learner worked, which waits here for the new weights."""
+        with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
+            for graph in self._graphs.values():
+                if graph.delayed:
+                    graph.capture()
+
+    def abandon_graph_memory(self) -> None:
+        """After a broken capture: torch would keep allocating for it, and refuses to capture into the same pool."""
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self.graph_memory)
+        self.graph_memory = torch.cuda.graph_pool_handle()
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Results:
@@ -229,32 +248,45 @@ class Graph:
         self._fetched = [
             (torch.zeros(shape, dtype=torch.int32, pin_memory=True), torch.cuda.Event()) for _ in range(RING)
         ]
+        self.delayed = False  # whether a capture was put off
         self._runner = runner
         self._occurred = False
+        self._failures = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run(self) -> None:
-        if not self._occurred:  # this also compiles kernels, which must not happen in a capture
-            self._occurred = True
-            self._compute()
-            return
+        if self._occurred and self._graph is None:  # the first time compiles kernels, which a capture must not do
+            self.capture()
+        self._occurred = True
         if self._graph is None:
-            self._graph = self._capture()
-        self._graph.replay()
+            self._compute()
+        else:
+            self._graph.replay()
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        """Record the kernels of a step without running them.
+    def capture(self) -> None:
+        """Capture the step, unless the learner is at work or it has failed too often."""
+        if self._failures < ATTEMPTS:
+            self._graph = self._runner.guard.capture(self._capture)
+            self.delayed = self._graph is None and self._failures < ATTEMPTS
+
+    def _capture(self) -> torch.cuda.CUDAGraph | None:
+        """Record the kernels of a step without running them. None: another use of the device broke the capture.
 
         Not by `torch.cuda.graph`, which first waits for the device and gives all unused memory back to it, that of
         the learner too.
         """
-        graph = torch.cuda.CUDAGraph()
-        with _no_garbage_collection():
-            graph.capture_begin(pool=self._runner._graph_memory, capture_error_mode="thread_local")
-            try:
-                self._compute()
-            finally:
-                graph.capture_end()
+        graph, pool = torch.cuda.CUDAGraph(), self._runner.graph_memory
+        try:
+            with _no_garbage_collection():
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    self._compute()
+                finally:
+                    graph.capture_end()
+        except RuntimeError:  # whatever it is, the step is computed without a graph, and raises it again if it lasts
+            self._failures += 1
+            self._runner.abandon_graph_memory()
+            return None
         self._runner.captures += 1
         return graph
 

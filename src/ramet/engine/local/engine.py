@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -178,6 +178,10 @@ class LocalEngine:
                 finally:
                     self._pending_updates -= 1
                     self._changed.notify_all()
+
+    def undisturbed(self) -> AbstractContextManager[object]:
+        """For work on the same device in another thread: the engine goes on, but captures no graph meanwhile."""
+        return self.runner.guard.working()
 
     def publish(self) -> int:
         """Use the weights as they are now; returns the new version."""
