@@ -20,7 +20,7 @@ from ramet.errors import ConfigError, EngineError
 from ramet.terminal.backend_check import EFFECTS, check_server, only_model, print_effect
 from ramet.train.tinker.probe import Capabilities
 from ramet.train.tinker.skyrl import LAUNCHER, check_model, jax_settings
-from ramet.train.tinker.skyrl_environment import COMPLETE, VERSION, find_python
+from ramet.train.tinker.skyrl_environment import COMPLETE, VERSION, find_python, has_accelerator
 from tests.engine.faulty import says, serve, whole
 
 
@@ -79,6 +79,19 @@ def test_a_python_that_cannot_be_run_or_has_no_skyrl_is_refused(tmp_path: Path):
         find_python(tmp_path / "missing", install=False, say=print)
     with pytest.raises(ConfigError, match=rf"has no skyrl: .* -m pip install 'skyrl\[tinker,jax\]=={VERSION}'"):
         find_python(Path(sys.executable), install=False, say=print)
+
+
+def test_an_environment_without_a_plugin_of_jax_computes_on_the_cpu(tmp_path: Path):
+    """Batches are smaller there: the server computes a whole one for every request."""
+    assert not has_accelerator(Path(sys.executable))
+    (tmp_path / "jax_plugins").mkdir()
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert has_accelerator(python)
+    batches = jax_settings([], rank=8, adapters=4, sequences=8)
+    assert (batches["sample_max_num_sequences"], batches["train_micro_batch_size"]) == (8, 8)
+    assert jax_settings(["sample_max_num_sequences=2"], rank=8, adapters=4)["sample_max_num_sequences"] == 2
 
 
 def test_the_launcher_binds_its_port_before_it_imports_anything_of_the_server():

@@ -64,22 +64,22 @@ def compile_cache() -> Path:
     return ENVIRONMENTS / "jax"
 
 
-def settings(model: Path, folder: Path, *, port: int = 0) -> ServerSettings:
+def settings(model: Path, folder: Path, *, port: int = 0, sequences: int = 32) -> ServerSettings:
     return ServerSettings(
         model=model,
         folder=folder,
         python=server_python(),
         port=port,
         session_timeout_s=SESSION_S,
-        backend=jax_settings([], rank=RANK, adapters=ADAPTERS),
+        backend=jax_settings([], rank=RANK, adapters=ADAPTERS, sequences=sequences),
         compile_cache=compile_cache(),
     )
 
 
 @contextmanager
-def skyrl(model: Path, folder: Path, *, port: int = 0) -> Generator[Server]:
+def skyrl(model: Path, folder: Path, *, port: int = 0, sequences: int = 32) -> Generator[Server]:
     """A server that is ready. The same `folder` and `port` again: a restart that keeps its checkpoints."""
-    with running(settings(model, folder, port=port), ready_s=READY_S) as server:
+    with running(settings(model, folder, port=port, sequences=sequences), ready_s=READY_S) as server:
         yield server
 
 

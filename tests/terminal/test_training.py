@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from ramet.config import load
+from ramet.errors import EngineError
 from ramet.store import RunDir
 from ramet.store.checkpoints import Best, write_best
-from ramet.terminal.training import TrainingView, clock, ending, restart_command, sparkline, step_line, time_left
+from ramet.terminal.training import (
+    TrainingView,
+    clock,
+    ending,
+    restart_command,
+    sparkline,
+    step_line,
+    time_left,
+    watch_training,
+)
 from ramet.train.settings import TrainConfig, warm_config
 
 
@@ -101,6 +113,22 @@ def test_a_run_that_ended_says_only_what_there_is_to_say(tmp_path: Path) -> None
     assert ending(run, [record(8)], 0) == []
     assert ending(run, [record(5)], 3)[0].startswith("the time limit is reached; resume with: ")
     assert "warm.steps" not in restart_command(run)
+
+
+def test_a_run_whose_server_is_gone_prints_how_to_resume_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunDir.create(tmp_path, "mine", config=TrainConfig(), kind="train")
+
+    def training(*, on_start: Callable[[RunDir], None], **_: object) -> RunDir:
+        on_start(run)
+        raise EngineError("nothing answers")
+
+    for as_json in (False, True):
+        with pytest.raises(EngineError, match="nothing answers"):
+            watch_training(training, as_json=as_json)
+    assert [line.endswith(f" train --resume {run.path}") for line in capsys.readouterr().out.splitlines()] == [
+        False,
+        True,
+    ]
 
 
 def test_a_supervised_start_counts_its_own_steps_and_so_does_what_follows(tmp_path: Path) -> None:

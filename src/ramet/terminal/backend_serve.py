@@ -15,8 +15,9 @@ from ramet.errors import EngineError
 from ramet.models.folders import cache_folder
 from ramet.terminal.console import command, out
 from ramet.train.tinker.skyrl import Server, ServerSettings, check_model, jax_settings, started, wait_until_ready
-from ramet.train.tinker.skyrl_environment import find_python
+from ramet.train.tinker.skyrl_environment import find_python, has_accelerator
 
+SEQUENCES, CPU_SEQUENCES = 32, 8  # in a batch of the server; on a CPU a batch of 32 takes about four times as long
 STOPPED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -38,15 +39,17 @@ def serve(
     words: Sequence[str],
 ) -> None:
     """Start a server and keep it until Ctrl-C or SIGTERM."""
-    backend = jax_settings(words, rank=rank, adapters=adapters)
+    jax_settings(words, rank=rank, adapters=adapters)  # a wrong word is reported before anything is installed
     source = check_model(model)
+    python = find_python(python, install=install, say=out.print)
+    sequences = SEQUENCES if has_accelerator(python) else CPU_SEQUENCES
     settings = ServerSettings(
         model=source,
         folder=folder,
-        python=find_python(python, install=install, say=out.print),
+        python=python,
         port=port,
         session_timeout_s=session_timeout_s,
-        backend=backend,
+        backend=jax_settings(words, rank=rank, adapters=adapters, sequences=sequences),
         compile_cache=cache_folder() / "jax",
     )
     try:

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ramet.errors import EngineError
 from ramet.evaluate.format import share
 from ramet.store import RunDir
 from ramet.store.checkpoints import best_folder, latest, read_best
@@ -252,8 +253,8 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
     try:
         with live_view(view, out) if live else nullcontext():
             run = training(on_step=on_step, on_start=on_start)
-    except KeyboardInterrupt:
-        if started:
+    except (KeyboardInterrupt, EngineError):  # a server that is gone can come back
+        if started and not as_json:
             out.print(f"resume with: {resume_command(started[0])}", style="dim")
         raise
     if not as_json:

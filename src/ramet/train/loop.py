@@ -85,7 +85,7 @@ def train(
     refuses `overlap`; with `lower_overlap` the run has none there, and this is called with the reason.
     """
     config = replace(config, model=resolve_model_path(config.model))
-    plan, open_backend = check_plan(config), open_backend or Configured()
+    plan, open_backend = check_plan(config), open_backend or Configured(config)
     backend = open_backend(plan.warm or config)
     try:
         config = _fit_overlap(config, backend, lower_overlap)
@@ -118,7 +118,8 @@ def resume(
     with reopen_run(path, kind="train") as run:
         config = change_length(run, load(TrainConfig, file=run.path / "config.toml"), steps=steps, minutes=minutes)
         plan = resolve_plan(config)
-        return _continue(plan, run, None, open_backend=open_backend or Configured(), on_step=on_step, on_start=on_start)
+        opened = open_backend or Configured(config)
+        return _continue(plan, run, None, open_backend=opened, on_step=on_step, on_start=on_start)
 
 
 def _continue(

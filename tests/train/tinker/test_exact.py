@@ -25,7 +25,7 @@ from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 from ramet.train.settings import UpdateConfig
 from ramet.train.tinker.backend import Origin, TinkerBackend
-from ramet.train.tinker.datum import num_sent
+from ramet.train.tinker.datum import forward_datum, num_sent, padded_length, split_by_length
 from ramet.train.tinker.probe import Capabilities
 from tests.train import tiny
 from tests.train.tinker.standin import FSDP, HOSTED, MODEL, SKYRL_JAX, Manners, StandIn, StandInTrainer, adapted
@@ -186,6 +186,41 @@ def test_rows_are_sent_in_few_sizes_where_a_server_compiles_every_size() -> None
     """A batch of 32 stays as it is, the rest becomes a power of two. A server that sums gets no empty rows."""
     assert [num_sent(number, "row_mean") for number in (1, 3, 5, 32, 37, 64, 90)] == [1, 4, 8, 32, 40, 64, 96]
     assert num_sent(37, "sum") == 37
+
+
+def test_rows_that_are_padded_to_like_lengths_share_a_call() -> None:
+    """A row of 100 tokens among 69 short ones would make all of them 128 tokens long."""
+    assert [padded_length(length) for length in (1, 32, 33, 48, 49, 65, 96, 97, 1025, 1536, 1537)] == [
+        *(32, 32, 48, 48, 64, 96, 96, 128, 1536, 1536, 2048),
+    ]
+    lengths = [10] * 39 + [100] + [60] * 30
+    data = [forward_datum(tiny.row(*range(length + 1))) for length in lengths]
+    short = [place for place, length in enumerate(lengths) if length == 10]
+    assert split_by_length(data, "row_mean") == [[39, *range(40, 70), 0], short[1:]]  # 32 rows of 128, 38 of 32
+    assert split_by_length(data[:32], "row_mean") == [list(range(32))]
+    assert split_by_length(data, "sum") == [list(range(70))]
+
+
+@pytest.mark.parametrize("loss", [Loss(kind="cispo", aggregation="node"), Loss(kind="ppo", dual_clip=1.5)])
+def test_a_gradient_over_several_calls_is_that_of_one(loss: Loss) -> None:
+    """37 rows of 2 to 38 tokens: 32 long ones in one call, five short ones and three empty ones in another."""
+    rows = [
+        tiny.row(
+            *(place % 4 for place in range(length)),
+            logprobs=(-1.0 - length / 100,) * length,
+            advantage=(-1.0) ** length,
+            tree_id=str(length % 3),
+            versions=(0,),
+        )
+        for length in range(2, 39)
+    ]
+    backend, trainer = opened(replace(SKYRL_JAX, clips=False))
+    stats, here = local(rows, loss)
+    (found,), there = anyio.run(sent, backend, trainer, [(rows, loss)])
+    check_same(here, there)
+    assert found.loss == pytest.approx(stats.loss, abs=1e-9)
+    assert found.logprob_gap == pytest.approx(stats.logprob_gap, abs=1e-9)
+    assert trainer.service.verbs.count("forward_backward") == 2
 
 
 def test_ppo_and_cispo_need_no_second_pass_where_the_server_has_their_bounds() -> None:

@@ -50,7 +50,7 @@ def service(folder: Path, manners: Manners = HOSTED, **more: Any) -> StandIn:
     return StandIn(load_model(folder, device="cpu"), manners, **more)
 
 
-def opener(server: StandIn, said: list[str] | None = None) -> OpenBackend:
+def opener(server: StandIn, said: list[str] | None = None, *, run: TrainConfig | None = None) -> OpenBackend:
     """Opens backends on the same server, as a real one outlives the process."""
 
     async def connect(base_url: str, deadline_s: float) -> Service:
@@ -59,7 +59,7 @@ def opener(server: StandIn, said: list[str] | None = None) -> OpenBackend:
     say, known = (said if said is not None else []).append, Known()
 
     def opened(config: TrainConfig | WarmConfig) -> Backend:
-        return open_backend(config, connect=connect, say=say, check_every_s=0.05, known=known)
+        return open_backend(config, connect=connect, say=say, check_every_s=0.05, known=known, run=run)
 
     return opened
 
@@ -183,9 +183,19 @@ def test_a_supervised_start_and_rl_probe_the_server_once_and_print_what_it_ignor
 ) -> None:
     server, said = service(folder, SKYRL_JAX), list[str]()
     warm = {"steps": 1, "trees_per_step": 2, "budget": {"tokens": 200}}
-    settings = config(folder, "steps=1", "backend.reduction=auto", warm=warm)
-    train(settings, runs=tmp_path, open_backend=opener(server, said))
-    assert said == ["stand-in does not clip gradients: update.max_grad_norm=1 is ignored"]
+    settings = config(folder, "steps=1", "backend.reduction=auto", "update.max_grad_norm=0.2", warm=warm)
+    known_before_training: list[list[str]] = []
+    train(
+        settings,
+        runs=tmp_path,
+        open_backend=opener(server, said, run=settings),
+        on_start=lambda _: known_before_training.append(list(said)),
+    )
+    assert said == [
+        "stand-in does not clip gradients: warm.update.max_grad_norm=1 is ignored",
+        "stand-in does not clip gradients: update.max_grad_norm=0.2 is ignored",
+    ]
+    assert known_before_training == [said]
     assert server.verbs.count("create") == 2  # the adapter of the probe, and that of the run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from ramet.train.tinker.datum import (
     reduced,
     route,
     sloped_datum,
+    split_by_length,
     trained_values,
 )
 from ramet.train.tinker.probe import Capabilities
@@ -199,20 +200,35 @@ class TinkerBackend:
     async def _send(
         self, trainer: Trainer, data: Sequence[Datum], way: Route, num_rows: int
     ) -> list[tuple[float, ...]]:
-        sent = reduced(data, self.capabilities.reduction, num_rows=num_rows)
-        self._sent += len(sent)
-        found = await self.calls.run(
-            "forward_backward", lambda: trainer.forward_backward(sent, loss=way.loss, bounds=way.bounds)
-        )
-        return found[: len(data)]
+        async def send(part: Sequence[Datum]) -> list[tuple[float, ...]]:
+            self._sent += len(part)
+            return await trainer.forward_backward(part, loss=way.loss, bounds=way.bounds)
+
+        return await self._in_calls("forward_backward", send, data, num_rows)
+
+    async def _in_calls(
+        self,
+        verb: str,
+        call: Callable[[Sequence[Datum]], Awaitable[list[tuple[float, ...]]]],
+        data: Sequence[Datum],
+        num_rows: int,
+    ) -> list[tuple[float, ...]]:
+        """What the server returns for the data, one call after the other: it would join those that arrive together."""
+        reduction = self.capabilities.reduction
+        found: list[tuple[float, ...]] = [()] * len(data)
+        for places in split_by_length(data, reduction):
+            part = reduced([data[place] for place in places], reduction, num_rows=num_rows)
+            values = await self.calls.run(verb, partial(call, part))
+            for place, value in zip(places, values, strict=False):  # those of empty rows are at the end
+                found[place] = value
+        return found
 
     def _num_sent(self, data: Sequence[Datum]) -> int:
         return num_sent(len(data), self.capabilities.reduction)
 
     async def _forward(self, trainer: Trainer, rows: Sequence[Row]) -> list[Numbers]:
-        data = reduced([forward_datum(row) for row in rows], self.capabilities.reduction, num_rows=len(rows))
-        found = await self.calls.run("forward", lambda: trainer.forward(data))
-        return [trained_values(row, values) for row, values in zip(rows, found[: len(rows)], strict=True)]
+        found = await self._in_calls("forward", trainer.forward, list(map(forward_datum, rows)), len(rows))
+        return [trained_values(row, values) for row, values in zip(rows, found, strict=True)]
 
     async def _reference_logprobs(self, rows: Sequence[Row]) -> list[Numbers]:
         """Log-probs under the model that the run began with: another adapter, which is never trained."""

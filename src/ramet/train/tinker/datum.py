@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import Literal
 
 import numpy as np
@@ -106,6 +107,33 @@ def num_sent(number: int, reduction: Reduction) -> int:
     """
     whole, rest = divmod(number, BATCH)
     return number if reduction == "sum" else whole * BATCH + (1 << (rest - 1).bit_length() if rest else 0)
+
+
+def split_by_length(data: Sequence[Datum], reduction: Reduction) -> list[list[int]]:
+    """Which data go into which call, as places in `data`. A server that sums takes everything at once.
+
+    SkyRL on JAX pads all rows of a call to its longest one, rounded up (`padded_length`). So data are sorted by length
+    and divided into whole batches; those that are padded to the same length share a call.
+    """
+    places = list(range(len(data)))
+    if reduction == "sum":
+        return [places]
+    places.sort(key=lambda place: -len(data[place].token_ids))
+    batches = [places[start : start + BATCH] for start in range(0, len(places), BATCH)]
+    same_length = groupby(batches, key=lambda batch: padded_length(len(data[batch[0]].token_ids)))
+    return [list(chain.from_iterable(group)) for _, group in same_length]
+
+
+def padded_length(length: int) -> int:
+    """What SkyRL on JAX pads a row to: the next number with at most two binary digits that are not zero in front.
+
+    Example:
+        33 to 48 tokens become 48, 49 to 64 become 64; 1,025 to 1,536 become 1,536.
+    """
+    if length <= 32:
+        return 32
+    unit = 1 << (length.bit_length() - 2)
+    return -(-length // unit) * unit
 
 
 def _with(datum: Datum, factor: float, *, weights: tuple[float, ...]) -> Datum:

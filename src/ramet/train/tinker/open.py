@@ -46,10 +46,12 @@ def open_backend(
     say: Callable[[str], None] = say,
     check_every_s: float = CHECK_EVERY_S,
     known: Known | None = None,
+    run: TrainConfig | None = None,
 ) -> TinkerBackend:
     """The backend of a run. Whatever cannot work is one line, before anything is written.
 
-    With the same `known` again the server is not probed again, and a sentence is not repeated.
+    With the same `known` again the server is not probed again, and a sentence is not repeated. `run` is the whole run
+    that `config` begins: what the server ignores of it is printed now, not after the supervised start.
     """
     settings, known = config.backend, known or Known()
     if settings.merge:
@@ -61,7 +63,9 @@ def open_backend(
     except BaseException:
         service.close()
         raise
-    for note in notes(config, backend.capabilities):
+    later = run if run is not None and isinstance(config, WarmConfig) else None
+    lines = notes(config, backend.capabilities, prefix="" if later is None else "warm.")
+    for note in lines + ([] if later is None else notes(later, backend.capabilities)):
         if note not in known.notes:
             known.notes.add(note)
             say(note)
@@ -131,16 +135,18 @@ def served_name(model: str, folder: Path, facts: ServerFacts) -> str:
     )
 
 
-def notes(config: TrainConfig | WarmConfig, found: Capabilities) -> list[str]:
-    """What of the settings has no effect on this server, by name and value."""
+def notes(config: TrainConfig | WarmConfig, found: Capabilities, *, prefix: str = "") -> list[str]:
+    """What of the settings has no effect on this server, by name and value. `prefix` is put before the names."""
     update, defaults = config.update, UpdateConfig()
     if NOT_PROBED in found.notes:
         return [f"{found.server} is {NOT_PROBED}"]
     said: list[str] = []
     if not found.clips_gradients:
-        said.append(f"{found.server} does not clip gradients: update.max_grad_norm={update.max_grad_norm:g} is ignored")
+        ignored = f"{prefix}update.max_grad_norm={update.max_grad_norm:g} is"
+        said.append(f"{found.server} does not clip gradients: {ignored} ignored")
     if not found.honours_betas:
-        ignored = f"update.betas={list(update.betas)} and update.weight_decay={update.weight_decay:g} are"
+        betas, decay = f"update.betas={list(update.betas)}", f"update.weight_decay={update.weight_decay:g}"
+        ignored = f"{prefix}{betas} and {prefix}{decay} are"
         said.append(f"{found.server} has its own optimiser settings: {ignored} ignored")
     if not found.cispo_bounds:
         said.append(
@@ -148,7 +154,7 @@ def notes(config: TrainConfig | WarmConfig, found: Capabilities) -> list[str]:
         )
     if update.lora_rank not in (defaults.lora_rank, config.backend.rank):
         said.append(
-            f"update.lora_rank={update.lora_rank} is for backend.kind=local: backend.rank={config.backend.rank}"
+            f"{prefix}update.lora_rank={update.lora_rank} is for backend.kind=local: backend.rank={config.backend.rank}"
         )
     return said
 

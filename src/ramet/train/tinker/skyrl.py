@@ -172,16 +172,17 @@ def stop(server: Server) -> None:
     server.process.wait()
 
 
-def jax_settings(words: Sequence[str], *, rank: int, adapters: int) -> dict[str, Any]:
+def jax_settings(words: Sequence[str], *, rank: int, adapters: int, sequences: int = 32) -> dict[str, Any]:
     """Settings of SkyRL's JAX backend, with `name=value` words over our defaults.
 
-    A fixed number of sequences keeps the shapes few: every new one is compiled, which takes seconds.
+    A fixed number of sequences keeps the shapes few: every new one is compiled, which takes seconds. The server
+    computes a whole batch for a single request too.
     """
     chosen: dict[str, Any] = {
         "max_lora_adapters": adapters,
         "max_lora_rank": rank,
-        "sample_max_num_sequences": 32,
-        "train_micro_batch_size": 32,
+        "sample_max_num_sequences": sequences,
+        "train_micro_batch_size": sequences,
     }
     for word in words:
         name, equals, value = word.partition("=")

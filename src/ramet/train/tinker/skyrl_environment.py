@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,6 +39,14 @@ def find_python(given: Path | None, *, install: bool, say: Say) -> Path:
             )
         make_environment(environment, say=say)
     return environment / "bin" / "python"
+
+
+def has_accelerator(python: Path) -> bool:
+    """Whether JAX in this environment has a plugin for GPUs or TPUs; without one it computes on the CPU."""
+    code = "from importlib.util import find_spec; print(any(map(find_spec, ('jax_plugins', 'libtpu'))))"
+    own = os.environ | {"PYTHONPATH": ""}  # as the server is started
+    done = subprocess.run([str(python), "-c", code], env=own, capture_output=True, text=True, check=False)
+    return done.stdout.strip() == "True"
 
 
 def make_environment(folder: Path, *, say: Say) -> None:
