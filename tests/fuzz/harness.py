@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 import ramet
 from ramet.agent.dialects import make_dialect
 from ramet.agent.dialects.python import PythonDialect
@@ -16,7 +14,7 @@ from ramet.agent.sandbox import Sandbox
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import ScriptedEngine
 from ramet.engine.settings import JudgeConfig
-from ramet.store.parquet import arrow_schema, tree_to_rows
+from ramet.store.parquet import trees_to_table
 from ramet.tasks.judge import Judge
 from ramet.types import Prompt, Task, Tree
 
@@ -132,7 +130,7 @@ def check(tree: Tree) -> None:
     assert usage.tokens + usage.lost_tokens <= BUDGET.tokens
     assert len(tree.nodes) <= BUDGET.nodes
     str(tree).encode()
-    pa.Table.from_pylist(list(tree_to_rows(tree)), schema=arrow_schema())  # it can be stored
+    trees_to_table([tree])  # it can be stored
     for node in tree.nodes:
         assert node.stop is not None
         for text in (node.goal, node.answer or "", node.error or "", *(piece.text for piece in node.pieces)):

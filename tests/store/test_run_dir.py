@@ -21,7 +21,7 @@ import ramet
 from ramet.config import load
 from ramet.demo.tour import delegate
 from ramet.inputs.settings import RunConfig
-from ramet.store.parquet import SCHEMA
+from ramet.store.parquet import SCHEMA, arrow_schema, trees_to_table
 from ramet.store.run_dir import slug
 from ramet.store.seal import write_table
 from ramet.store.sql import query
@@ -530,3 +530,24 @@ def test_a_killed_writer_leaves_a_readable_directory(tmp_path: Path, steps: int)
     if b"created\n" in said:
         assert found is not None
         assert found >= said.count(b"written\n")
+
+
+def test_tokens_are_stored_as_one_list_per_node_with_no_log_prob_where_none_was_recorded() -> None:
+    nodes = [
+        ramet.Node(index=0, parent=None, depth=0, path=(), goal="g", grant=9),
+        ramet.Node(index=1, parent=0, depth=1, path=(0,), goal="h", grant=4),
+        ramet.Node(index=2, parent=0, depth=1, path=(1,), goal="i", grant=4),
+    ]
+    nodes[0].pieces += [
+        Piece(sampled=False, text="ab", token_ids=(5, 6)),
+        Piece(sampled=True, text="c", token_ids=(7,), logprobs=(-0.5,)),
+        Piece(sampled=False, text="d", token_ids=(8,)),
+    ]
+    nodes[2].pieces += [Piece(sampled=False, text="", token_ids=()), Piece(sampled=True, text="e", token_ids=(9, 10))]
+    tree = ramet.Tree(id="t", task=ramet.Task(question="q"), budget=ramet.Budget(), nodes=nodes)
+    table = trees_to_table([tree])
+    assert table.schema.equals(arrow_schema(), check_metadata=True)
+    assert table["token_ids"].to_pylist() == [[5, 6, 7, 8], [], [9, 10]]
+    assert table["mask"].to_pylist() == [[False, False, True, False], [], [True, True]]
+    assert table["logprobs"].to_pylist() == [[None, None, -0.5, None], [], [None, None]]
+    assert trees_to_table([]).num_rows == 0

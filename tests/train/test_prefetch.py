@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,10 @@ from ramet.errors import EngineError, TrainError
 from ramet.store import RunDir
 from ramet.train.loop import resume, train
 from ramet.train.metrics import tree_ages
+from ramet.train.phase import Phase, run_phase
 from ramet.train.prefetch import prefetching
+from ramet.train.settings import TrainConfig
+from ramet.train.step import Lesson
 from ramet.types import Node, Piece, Task, Tree
 from tests.conftest import in_virtual_time
 from tests.train import small
@@ -139,3 +144,40 @@ def test_a_run_that_collects_ahead_is_whole_bounded_and_goes_on_after_it_stopped
     assert [tree.id for tree in ramet.read_trees(run) if not tree.id.startswith("eval")] == [
         f"{step:06d}-{task:03d}-{member:03d}" for step in range(6) for task in range(2) for member in range(6)
     ]
+
+
+class Unchanging:
+    """A backend of which a run without rows needs no more than this."""
+
+    supports_overlap = True
+    version = 0
+
+    def __init__(self) -> None:
+        self.engine = ramet.ScriptedEngine(lambda prompt: "!")
+
+    async def publish(self, version: int, *, fresh: bool = False) -> None:
+        self.version = version
+
+    async def save(self, run: Path, *, step: int, keep: int) -> Path:
+        return run
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_trees_are_stored_and_credited_beside_those_of_the_next_steps(tmp_path: Path, overlap: int) -> None:
+    config = TrainConfig(steps=2, overlap=overlap)
+    run = RunDir.create(tmp_path, "run", config=config, kind="train")
+    lesson_threads: list[bool] = []
+
+    async def collect(step: int) -> list[Tree]:
+        return [tree(step, step)]
+
+    def lesson(trees: Sequence[Tree]) -> Lesson:
+        lesson_threads.append(threading.current_thread() is threading.main_thread())
+        return Lesson(rows=())
+
+    phase = Phase(config=config, collect=collect, lesson=lesson, overlap=overlap, stores_trees=True)
+    backend: Any = Unchanging()
+    anyio.run(partial(run_phase, phase, backend, run, on_step=lambda record: None))
+    assert lesson_threads == [overlap == 0] * 2
+    assert [record["step"] for record in run.metrics()] == [0, 1]
+    assert [file.stem for file in run.files()] == ["step-000000", "step-000001"]

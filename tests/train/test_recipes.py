@@ -142,7 +142,7 @@ def test_in_the_arithmetic_recipe_clones_are_cheaper_for_long_expressions_and_de
 
     sizes = {index: taskset.size_of(taskset.task("train", index)) or 0 for index in range(40)}
     short, long = (
-        next(i for i, size in sizes.items() if at_least <= size <= at_most) for at_least, at_most in ((6, 8), (18, 20))
+        next(i for i, size in sizes.items() if at_least <= size <= at_most) for at_least, at_most in ((8, 10), (20, 24))
     )
     assert cost(short, delegate=False) < cost(short, delegate=True)
     assert cost(long, delegate=True) < cost(long, delegate=False)

@@ -36,7 +36,8 @@ SETTINGS: dict[type[Any], str] = {
     "seed budget show_budget allow_impossible instructions delegate_instructions loss update sampler backend track "
     "save_every keep_checkpoints",
     UpdateConfig: "learning_rate warmup_steps schedule betas weight_decay epochs mini_batches mini_batch_nodes "
-    "max_grad_norm micro_batch_tokens packed skip_zero_credit gradient_checkpointing lora_rank lora_alpha",
+    "max_grad_norm micro_batch_tokens packed skip_zero_credit compile add_gradients "
+    "gradient_checkpointing lora_rank lora_alpha",
     SamplerConfig: "device dtype max_batch cache_tokens window",
     BackendConfig: "kind base_url base_model rank chunk deadline_s reduction merge",
     CurriculumConfig: "sizes splits target floor width decay",

@@ -61,7 +61,7 @@ class Splits:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small.folder(tmp_path_factory.mktemp("learn"))
+    return small.folder(tmp_path_factory.mktemp("learn"), seed=0, num_hidden_layers=2)
 
 
 @pytest.fixture

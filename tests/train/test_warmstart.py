@@ -257,6 +257,17 @@ def test_trees_that_did_not_score_are_not_shown(tmp_path: Path, folder: Path) ->
     assert not (tmp_path / "runs").exists()
 
 
+def test_limits_that_ended_all_demonstrations_are_named() -> None:
+    async def short(number: int) -> Tree:
+        taskset = Arithmetic(operators=4, digits=2)
+        return await demonstrate(taskset, taskset.task("train", number), budget=Budget(tokens=12), delegate=False)
+
+    trees = [anyio.run(short, number) for number in range(2)]
+    reason = r"nothing to learn from \(2 ended by budget: are the limits of budget too tight\?\)"
+    with pytest.raises(TrainError, match=reason):
+        filter_by_score(trees, least=1.0, source="the oracle")
+
+
 def test_a_run_that_is_not_there_is_told(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ramet.StoreError, match="is not a run directory"):
         warmstart(config(folder, f"run={tmp_path}"), runs=tmp_path)

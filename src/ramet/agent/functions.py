@@ -9,6 +9,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ramet.agent.wording import cut
@@ -51,6 +52,26 @@ def describe_error(error: Exception) -> tuple[str, str]:
     """The name of an exception, and its message cut to a bounded size. A message that cannot be made is replaced."""
     written = "".join(traceback.format_exception_only(error)).rstrip("\n")
     return type(error).__name__, cut(written.partition(": ")[2], MAX_MESSAGE)
+
+
+def check_arguments(function: HostFunction, arguments: Mapping[str, Any]) -> None:
+    """Raise the `TypeError` of a call with these arguments, without making it."""
+    own = getattr(function, "__func__", None)
+    if own is not None and _fits(own, function, arguments):
+        return
+    inspect.signature(function).bind(**arguments)
+
+
+def _fits(own: Callable[..., Any], method: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether a method takes these arguments. Its signature is read once for all objects of its class."""
+    try:
+        _signature(own).bind(method.__self__, **arguments)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+_signature = lru_cache(maxsize=256)(inspect.signature)
 
 
 def call(function: HostFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

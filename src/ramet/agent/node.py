@@ -26,7 +26,7 @@ from ramet.agent.transcript import Transcript, received_by
 from ramet.agent.wording import as_text, report_text, shorten
 from ramet.budget import Budget, Ledger
 from ramet.errors import EngineError, EngineInterrupted
-from ramet.interfaces import Caching, Child, HostFunction, Outcome, Report, Request, Result, Session
+from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result, Session
 from ramet.types import Completion, Meter, Node, Prompt, Refusal, State, Stop, Turn
 
 if TYPE_CHECKING:
@@ -233,8 +233,7 @@ class NodeRun:
         node.usage.critical_path_tokens = self.critical_path
         if tree_run.observer is not None:
             tree_run.observer.ended(node)
-        if isinstance(self.engine, Caching):
-            self.engine.ended(self.transcript.node_id)
+        tree_run.ended(self.transcript.node_id, self.engine)
 
     # Sampling, paid in advance.
 

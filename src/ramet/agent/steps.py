@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ramet.agent.toolcalls import CallsTools, messages_text
+from ramet.agent.toolcalls import messages_text
 from ramet.agent.wording import cut, num_bytes
 from ramet.interfaces import Result
 from ramet.types import Message, Piece, Stop, clean
@@ -102,8 +102,10 @@ class Steps:
         if closing is not None:
             notes.append(dialect.closing(closing))
         told = self._told()
-        if isinstance(dialect, CallsTools):
-            messages = dialect.messages(self.results, calls, note="\n\n".join(notes if told is None else [told]))
+        if tree_run.native is not None:
+            messages = tree_run.native.messages(
+                self.results, calls, note="\n\n".join(notes if told is None else [told])
+            )
             return [replace(message, content=clean(message.content)) for message in messages]
         parts = [dialect.results(self.results), *notes] if self.results else notes
         parts = parts if told is None else [told]

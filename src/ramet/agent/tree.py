@@ -23,7 +23,7 @@ from ramet.agent.wording import CLOSING_REASON, cut, num_bytes
 from ramet.budget import Budget
 from ramet.config import TEMPERATURE
 from ramet.errors import ConfigError, EngineError
-from ramet.interfaces import Dialect, Engine, NodeObserver, Remaining, TaskWorld, Windowed, World
+from ramet.interfaces import Caching, Dialect, Engine, NodeObserver, Remaining, TaskWorld, Windowed, World
 from ramet.tokens.render import Renderer
 from ramet.types import Node, Piece, Stop, Task, Tree
 
@@ -47,9 +47,12 @@ class TreeRun:
         self.engine = options.engine
         self.budget = options.budget or Budget()
         self.dialect = make_dialect(dialect) if isinstance(dialect, str) else dialect
+        # Protocols are checked once per tree: a check takes as long as many other steps of a turn.
+        self.native = self.dialect if isinstance(self.dialect, CallsTools) else None
         self.world: World = TaskWorld(task) if options.world is None else options.world
         engines = [self.engine, options.clone_engine or self.engine]
-        if isinstance(self.dialect, CallsTools) and any(engine.renderer.exact for engine in engines):
+        self._caching = {id(engine): engine for engine in engines if isinstance(engine, Caching)}
+        if self.native is not None and any(engine.renderer.exact for engine in engines):
             raise ConfigError(
                 f"dialect {self.dialect.name} needs a server that takes messages: leave out the tokenizer, or use tools"
             )
@@ -141,9 +144,15 @@ class TreeRun:
     def window_of(self, node: Node) -> int:
         """The window of a node. The model of clones may have a smaller one than that of the root."""
         clones = self.options.clone_engine
-        if node.parent is None or not isinstance(clones, Windowed):
+        if node.parent is None or clones is None or not isinstance(clones, Windowed):
             return self.budget.window
         return min(self.budget.window, clones.window)
+
+    def ended(self, node_id: str, engine: Engine) -> None:
+        """Notify an engine that keeps a cache that a node takes no more turns."""
+        caching = self._caching.get(id(engine))
+        if caching is not None:
+            caching.ended(node_id)
 
     def speed_of(self, engine: Engine) -> Speed:
         """The speed of an engine in all calls of the tree so far."""
@@ -165,12 +174,11 @@ class TreeRun:
 
     def tools(self, *, child: bool, depth: int) -> Sequence[Mapping[str, Any]]:
         """What a node may call, for a dialect that uses the server's tool calling; none for others."""
-        dialect = self.dialect
-        if not isinstance(dialect, CallsTools):
+        if self.native is None:
             return ()
         key = (child, depth > 0)
         if key not in self._tools:
-            self._tools[key] = dialect.tools(functions=self.world.functions, may_delegate=depth > 0, child=child)
+            self._tools[key] = self.native.tools(functions=self.world.functions, may_delegate=depth > 0, child=child)
         return self._tools[key]
 
     def remaining(self, node_run: NodeRun) -> str:

@@ -37,7 +37,8 @@ from ramet.train.rows import Row
 Facts = dict[str, Any]
 WIDE = 200  # columns when the output is not a terminal
 TOLERANCE = 1e-2  # float32 kernels may round products
-MODES = ("plain", "padded", "packed", "recomputed")  # recomputed: packed with gradient checkpointing
+# recomputed: packed with gradient checkpointing; compiled: packed with compiled norms and MLP
+MODES = ("plain", "padded", "packed", "recomputed", "compiled")
 SHAPES: dict[str, dict[str, Any]] = {
     "135m": {
         "vocab_size": 49152,
@@ -87,7 +88,12 @@ def make_rows(*, prompt: int, answer: int, group: int, num_groups: int, vocabula
 
 def make_policy(mode: str, model: LlamaForCausalLM) -> Policy:
     """The policy for a mode. `plain` pads and keeps all logits, as a simple training loop does."""
-    policy = prepare(copy.deepcopy(model), packed=mode in ("packed", "recomputed"), checkpointing=mode == "recomputed")
+    policy = prepare(
+        copy.deepcopy(model),
+        packed=mode not in ("plain", "padded"),
+        checkpointing=mode == "recomputed",
+        compiled=mode == "compiled",
+    )
     return dataclasses.replace(policy, head=None) if mode == "plain" else policy
 
 
@@ -177,7 +183,7 @@ def bench(
     shape = check_names("shape", [shape or ("135m" if on_gpu else "5m")], SHAPES)[0]
     tokens = tokens or (32768 if on_gpu else 4608)
     repeat = repeat or (3 if on_gpu else 1)
-    modes = check_names("modes", modes or MODES, MODES)
+    modes = check_names("modes", modes or MODES[: None if on_gpu else -1], MODES)  # compiling needs a compiler
     if max(prompts) + answer > tokens:
         raise ConfigError(f"a row of {max(prompts) + answer:,} tokens does not fit into a micro-batch of {tokens:,}")
     console = Console(stderr=as_json)

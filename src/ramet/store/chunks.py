@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.store.parquet import arrow_schema, tree_to_rows
+from ramet.store.parquet import trees_to_table
 from ramet.store.run_dir import RunDir
 from ramet.store.seal import write_table
 from ramet.types import Tree
@@ -41,8 +41,7 @@ class ChunkWriter:
         """Write trees and return the file that has them. After a `StoreError` the same trees can be added again."""
         import pyarrow as pa
 
-        rows = [row for tree in trees for row in tree_to_rows(tree)]
-        table = pa.Table.from_pylist(rows, schema=arrow_schema())
+        table = trees_to_table(trees)
         if self._open is not None:
             table = pa.concat_tables([self._open, table]).combine_chunks()  # pieces would be written one by one
         path = self._path

@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ramet.budget import Budget
 from ramet.config import build
@@ -86,8 +89,20 @@ def arrow_schema() -> pa.Schema:
     return pa.schema(columns, metadata={b"ramet.schema": str(SCHEMA).encode()})
 
 
-def tree_to_rows(tree: Tree) -> Iterable[dict[str, Any]]:
-    """One row per node; the fields of the tree are on the row of its root."""
+def trees_to_table(trees: Sequence[Tree]) -> pa.Table:
+    """One row per node of each tree."""
+    import pyarrow as pa
+
+    schema = arrow_schema()
+    tokens = _token_columns([node for tree in trees for node in tree.nodes])
+    others = pa.schema([field for field in schema if field.name not in tokens])
+    table = pa.Table.from_pylist([row for tree in trees for row in _tree_rows(tree)], schema=others)
+    columns = [tokens[name] if name in tokens else table.column(name) for name in schema.names]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _tree_rows(tree: Tree) -> Iterable[dict[str, Any]]:
+    """One row per node, without tokens; the fields of the tree are on the row of its root."""
     for node in tree.nodes:
         row = _row(node)
         row["tree"] = tree.id
@@ -136,10 +151,27 @@ def _row(node: Node) -> dict[str, Any]:
             }
             for piece in node.pieces
         ],
-        "token_ids": node.token_ids,
-        "mask": node.mask,
-        "logprobs": [value for piece in node.pieces for value in (piece.logprobs or (None,) * len(piece.token_ids))],
     }
+
+
+def _token_columns(nodes: Sequence[Node]) -> dict[str, pa.Array]:
+    """One list per node: its token ids, which of them it sampled, and their log-probs, null where there are none.
+
+    Tokens are most of what a tree holds, so these columns are made from flat arrays and not value by value.
+    """
+    import pyarrow as pa
+
+    pieces = [piece for node in nodes for piece in node.pieces]
+    sizes = np.array([len(piece.token_ids) for piece in pieces], dtype=np.int64)
+    ends = np.cumsum([0, *(sum(len(piece.token_ids) for piece in node.pieces) for node in nodes)], dtype=np.int32)
+    logprobs = chain.from_iterable(piece.logprobs or repeat(0.0, len(piece.token_ids)) for piece in pieces)
+    unknown = np.repeat([not piece.logprobs for piece in pieces], sizes).astype(bool)
+    flat = {
+        "token_ids": pa.array(np.fromiter(chain.from_iterable(piece.token_ids for piece in pieces), np.int32)),
+        "mask": pa.array(np.repeat([piece.sampled for piece in pieces], sizes).astype(bool)),
+        "logprobs": pa.array(np.fromiter(logprobs, np.float32), mask=unknown),
+    }
+    return {name: pa.ListArray.from_arrays(pa.array(ends), values) for name, values in flat.items()}
 
 
 def _judgement(verdict: Verdict | None) -> str | None:

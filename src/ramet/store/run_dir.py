@@ -25,7 +25,7 @@ import ramet
 from ramet.config import to_toml
 from ramet.errors import StoreError
 from ramet.store.atomic import atomic_folder, write_text
-from ramet.store.parquet import SCHEMA, arrow_schema, tree_to_rows
+from ramet.store.parquet import SCHEMA, trees_to_table
 from ramet.store.seal import reason, write_table
 from ramet.store.tree_files import check_file, check_schema, read_file
 from ramet.types import Tree
@@ -111,12 +111,9 @@ class RunDir:
 
     def write(self, trees: Sequence[Tree], *, name: str | None = None) -> Path:
         """Add trees as one file. An existing file of this `name` is replaced."""
-        import pyarrow as pa
-
         name = name or f"{len(self.files()):06d}-{uuid.uuid4().hex[:8]}"
         path = self.path / "trees" / f"{name}.parquet"
-        rows = [row for tree in trees for row in tree_to_rows(tree)]
-        write_table(path, pa.Table.from_pylist(rows, schema=arrow_schema()))
+        write_table(path, trees_to_table(trees))
         return path
 
     def log(self, record: Mapping[str, Any]) -> None:

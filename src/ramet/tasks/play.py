@@ -85,8 +85,10 @@ class TreeJudge(Protocol):
 
 async def grade(tree: Tree, taskset: Taskset, world: World, *, judge: NodeJudge | None = None) -> None:
     """Give every node a verdict: the taskset's exact one, else the judge's, else a copy of the root's."""
+    grader = taskset.grader if isinstance(taskset, HasGrader) else None
     for node in tree.nodes:
-        node.verdict = await ask_grader(taskset, partial(taskset.verdict, tree.task, world, node))
+        ask = partial(taskset.verdict, tree.task, world, node)
+        node.verdict = ask() if grader is None else await grader.run(ask)
     ungraded = [node for node in tree.nodes if node.verdict is None]
     tree.judging = None if judge is None else Judging()
     if judge is not None and ungraded:

@@ -80,6 +80,8 @@ class TokenRenderer:
         # The same system prompts and chat markers occur in every node.
         self._encode = lru_cache(maxsize=512)(self._encode_once)
         self._shared = lru_cache(maxsize=64)(self._system)
+        # An engine decodes a completion, and then the transcript of the node that it is for.
+        self._decode = lru_cache(maxsize=1024)(self._decode_once)
 
     @cached_property
     def end_of_turn(self) -> int | None:
@@ -104,6 +106,9 @@ class TokenRenderer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text without the control token at its end. Models may end a turn with one of several."""
+        return self._decode(tuple(ids))
+
+    def _decode_once(self, ids: tuple[int, ...]) -> str:
         if ids and self.tokenizer.is_control(ids[-1]):
             ids = ids[:-1]
         return self.tokenizer.decode(ids)

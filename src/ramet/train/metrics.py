@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ramet.credit import Credits
-from ramet.interfaces import HasSizes, Taskset
+from ramet.interfaces import Engine, HasSizes, Taskset
 from ramet.train.behaviour import average, behaviour_metrics, success
 from ramet.types import Judging, Tree
 
@@ -113,6 +113,40 @@ def credit_metrics(credits: Credits) -> dict[str, Any]:
     """Mean reward of the roots, and how many groups have no advantage anywhere."""
     summary = credits.summary
     return {"reward": summary.reward, "groups": summary.groups, "flat": len(summary.flat)}
+
+
+@runtime_checkable
+class CountsSteps(Protocol):
+    """An engine that counts its steps and the tokens it has generated."""
+
+    @property
+    def stats(self) -> EngineCounts: ...
+
+
+class EngineCounts(Protocol):
+    """Counters of an engine since its start."""
+
+    @property
+    def generated_tokens(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+
+
+def engine_counts(engine: Engine) -> tuple[int, int] | None:
+    """Tokens that an engine has generated and steps it has made; None if it does not count them."""
+    return (engine.stats.generated_tokens, engine.stats.steps) if isinstance(engine, CountsSteps) else None
+
+
+def engine_metrics(before: tuple[int, int] | None, after: tuple[int, int] | None) -> dict[str, Any]:
+    """What the engine did during a step of training, for trees of this step and of the next ones.
+
+    Example:
+        engine_metrics((1000, 20), (4000, 35))["tokens_per_engine_step"]  # 200.0
+    """
+    if before is None or after is None:
+        return {}
+    tokens, steps = (late - early for early, late in zip(before, after, strict=True))
+    return {"engine_tokens": tokens, "engine_steps": steps, "tokens_per_engine_step": tokens / max(1, steps)}
 
 
 def age_metrics(trees: Sequence[Tree], version: int) -> dict[str, float]:

@@ -15,9 +15,10 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, clos
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from ramet.errors import ConfigError, EngineError, StoreError, TrainError
 from ramet.interfaces import Taskset
@@ -35,7 +36,7 @@ from ramet.store.checkpoints import (
 from ramet.store.lock import exclusive_lock
 from ramet.train.backend import Backend
 from ramet.train.groups import GroupPool, learnt_groups
-from ramet.train.metrics import age_metrics, tree_metrics
+from ramet.train.metrics import age_metrics, engine_counts, engine_metrics, tree_metrics
 from ramet.train.prefetch import Collect, prefetching
 from ramet.train.rows import Row
 from ramet.train.settings import StopConfig, TrainConfig, WarmConfig
@@ -48,6 +49,7 @@ from ramet.types import Tree
 if TYPE_CHECKING:
     from ramet.train.tinker.open import Known
 
+T = TypeVar("T")
 OnStart = Callable[[RunDir], None]  # called with the run directory as soon as it exists
 OpenBackend = Callable[[TrainConfig | WarmConfig], Backend]
 Evaluate = Callable[[int], Awaitable[dict[str, Any]]]
@@ -73,9 +75,13 @@ def open_local(config: TrainConfig | WarmConfig) -> Backend:
 
 
 class Configured:
-    """Opens the backends that the settings of one run name. Its server, if it has one, is probed once."""
+    """Opens the backends that the settings of one run name. Its server, if it has one, is probed once.
 
-    def __init__(self) -> None:
+    `run` has the settings of the whole run where the first backend is that of its supervised start.
+    """
+
+    def __init__(self, run: TrainConfig | None = None) -> None:
+        self._run = run
         self._known: Known | None = None
 
     def __call__(self, config: TrainConfig | WarmConfig) -> Backend:
@@ -84,7 +90,7 @@ class Configured:
         from ramet.train.tinker.open import Known, open_backend
 
         self._known = self._known or Known()
-        return open_backend(config, known=self._known)
+        return open_backend(config, known=self._known, run=self._run)
 
 
 def check_overlap(overlap: int, backend: Backend) -> None:
@@ -203,20 +209,31 @@ async def _keep_best(backend: Backend, run: RunDir, record: dict[str, Any]) -> N
 async def _step(
     phase: Phase, backend: Backend, run: RunDir, collect: Collect, show: Collect, step: int
 ) -> dict[str, Any]:
-    began = time.monotonic()
+    began, before = time.monotonic(), engine_counts(backend.engine)
     trees, demos = await collect(step), await show(step)
-    if phase.stores_trees:
-        run.write(trees, name=f"step-{step:06d}")
     collected = time.monotonic()
-    record = {"step": step, **tree_metrics(trees, phase.taskset), **await _learn(phase, backend, trees, demos, step)}
+    shown = await _beside_trees(phase, partial(_store_and_count, phase, run, trees, step))
+    record = {"step": step, **shown, **await _learn(phase, backend, trees, demos, step)}
+    record |= engine_metrics(before, engine_counts(backend.engine))
     record |= {"collect_s": collected - began, "learn_s": time.monotonic() - collected}
     return record if phase.evaluate is None else record | await phase.evaluate(step + 1)
+
+
+async def _beside_trees(phase: Phase, work: Callable[[], T]) -> T:
+    """Do work on collected trees. Where trees of the next steps are under way, it must not make them wait."""
+    return await anyio.to_thread.run_sync(work) if phase.overlap else work()
+
+
+def _store_and_count(phase: Phase, run: RunDir, trees: list[Tree], step: int) -> dict[str, Any]:
+    if phase.stores_trees:
+        run.write(trees, name=f"step-{step:06d}")
+    return tree_metrics(trees, phase.taskset)
 
 
 async def _learn(phase: Phase, backend: Backend, trees: list[Tree], demos: list[Tree], step: int) -> dict[str, Any]:
     """Learn from the trees and publish version `step + 1`, also when there was nothing to learn."""
     ages = age_metrics(trees, backend.version) if phase.overlap else {}
-    lesson = phase.lesson(trees)
+    lesson = await _beside_trees(phase, partial(phase.lesson, trees))
     metrics = lesson.metrics | await learn(
         backend,
         Batch(rows=lesson.rows, demos=phase.demos.rows(demos)),

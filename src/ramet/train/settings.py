@@ -48,6 +48,10 @@ class UpdateConfig:
     micro_batch_tokens: int = 16_384  # packed tokens per micro-batch
     packed: bool | None = None  # None: if the model supports it
     skip_zero_credit: bool = True  # do not compute rows that cannot change the gradient; the result is the same
+    compile: bool = False  # compile the norms and the MLP of each layer: fewer kernels and calls; rounds differently
+    add_gradients: Literal["during", "after"] = (
+        "during"  # to float32 sums: one by one in the backward pass, or after it
+    )
     gradient_checkpointing: bool = False  # recompute layers in the backward pass: less memory, a third more compute
     lora_rank: int = 0  # rank of LoRA adapters; 0: train all weights
     lora_alpha: float = 32.0

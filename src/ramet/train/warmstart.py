@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -149,8 +150,11 @@ def filter_by_score(trees: Sequence[Tree], *, least: float, source: str, honest_
     """The good trees; it is an error if there are none."""
     good = good_trees(trees, least=least, honest_failures=honest_failures)
     if not good:
+        stops = Counter(str(tree.root.stop) for tree in trees if tree.root.stop not in (None, Stop.ANSWERED))
+        limits = ", ".join(f"{number:,} ended by {stop}" for stop, number in stops.most_common())
         raise TrainError(
             f"none of the {len(trees):,} trees of {source} scored {least:g} or more: nothing to learn from"
+            + (f" ({limits}: are the limits of budget too tight?)" if limits else "")
         )
     return good
 

@@ -86,6 +86,15 @@ def test_packed_and_padded_losses_and_gradients_agree(kind: str, checkpointing: 
         assert float((found - expected).norm()) < CLOSE * float(expected.norm())
 
 
+def test_compiled_layers_have_the_same_losses_and_gradients_for_all_lengths() -> None:
+    compiled, plain = policy_of("qwen3", compiled=True), policy_of("qwen3")
+    for seed, longest in enumerate((300, 40, 500)):
+        rows = branching(seed, longest=longest)
+        (fast, found), (slow, expected) = step(compiled, rows), step(plain, rows)
+        assert fast.loss == pytest.approx(slow.loss, abs=CLOSE)
+        assert float((found - expected).norm()) < CLOSE * float(expected.norm())
+
+
 def test_a_packed_micro_batch_takes_less_memory_than_the_padded_one() -> None:
     rows = make_rows(prompt=512, answer=64, group=8, num_groups=1, vocabulary=VOCABULARY)
 

@@ -10,12 +10,14 @@ from itertools import compress
 import pytest
 import torch
 
-from ramet.errors import TrainError
+from ramet.errors import ConfigError, TrainError
 from ramet.train.local.forward import row_logprobs
 from ramet.train.local.gradients import current_logprobs, forward_backward
+from ramet.train.local.learner import add_gradients, clip_gradients, make_learner
 from ramet.train.local.policy import Policy, prepare
 from ramet.train.loss import Aggregation, Kind, KlGradient, Loss
 from ramet.train.rows import Row
+from ramet.train.settings import UpdateConfig
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model, row
 
 CLOSE = 1e-9
@@ -267,3 +269,34 @@ def test_a_second_pass_takes_ratios_from_where_the_update_began() -> None:
     assert stats.clip_fraction == 0.0
     assert stats.loss == pytest.approx(-1.0)
     assert stats.logprob_gap is None
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [9, 100])
+def test_gradients_added_after_the_backward_pass_are_those_added_during_it_bit_for_bit(micro_batch_tokens: int) -> None:
+    rows = [row(1, 2, 3 + node, 4, 5, trained=3, node=node, advantage=node - 0.7) for node in range(4)]
+    found: list[list[torch.Tensor]] = []
+    for when in ("during", "after"):
+        policy = prepare(model("qwen3").to(torch.bfloat16))
+        learner = make_learner(policy, UpdateConfig(add_gradients=when))
+        stats = forward_backward(
+            policy,
+            rows,
+            loss=PLAIN,
+            micro_batch_tokens=micro_batch_tokens,
+            after_backward=lambda learner=learner: add_gradients(learner),
+        )
+        assert stats.num_batches == (2 if micro_batch_tokens == 9 else 1)
+        assert all(parameter.grad is None for parameter in policy.trained)
+        clip_gradients(learner)
+        found.append([master.grad for master in learner.masters if master.grad is not None])
+    assert len(found[0]) == len(found[1]) > 0
+    assert all(torch.equal(during, after) for during, after in zip(*found, strict=True))
+
+
+def test_a_model_without_norms_or_mlps_by_their_usual_names_cannot_be_compiled() -> None:
+    made = model()
+    for module in made.modules():
+        if type(module).__name__.endswith(("RMSNorm", "MLP")):
+            module.__class__ = type("Other", (type(module),), {})
+    with pytest.raises(ConfigError, match=r"^update\.compile: .* has no modules named \*RMSNorm or \*MLP$"):
+        prepare(made, compiled=True)

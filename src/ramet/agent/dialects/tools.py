@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import anyio
 
 from ramet.agent import reading
-from ramet.agent.functions import Failed, call_async
+from ramet.agent.functions import Failed, call_async, check_arguments
 from ramet.agent.prompts import load
 from ramet.agent.reading import Repairs, off_loop
 from ramet.agent.returns import read_answer, type_text
@@ -332,7 +332,7 @@ class ToolsSession:
             known = ["delegate", *self.host.functions]
             raise MalformedAction(f"there is no tool {cut(call.name, MAX_NAME)!r}; there are {', '.join(known)}")
         try:
-            inspect.signature(function).bind(**call.arguments)
+            check_arguments(function, call.arguments)
         except TypeError as error:
             raise MalformedAction(
                 f"{cut(str(error), 200)}; the signature is {call.name}{signature(function)}"

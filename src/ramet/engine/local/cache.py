@@ -22,7 +22,7 @@ Ids = tuple[int, ...]
 class Page:
     """A page of memory and its tokens. `ready` of them are computed, or will be by the step being planned."""
 
-    __slots__ = ("children", "computed_in", "ids", "last_used", "number", "parent", "pins", "ready", "users")
+    __slots__ = ("by_ids", "children", "computed_in", "ids", "last_used", "number", "parent", "pins", "ready", "users")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -31,12 +31,16 @@ class Page:
         self.computed_in = -1  # the step that computed the newest token
         self.parent: Page | None = None  # None: not in the tree
         self.children: list[Page] = []  # sorted by ids
+        self.by_ids: dict[Ids, Page] = {}  # the same children
         self.users = 0  # running requests that use it
         self.pins = 0  # nodes between two turns that will need it again
         self.last_used = 0
 
     def closest(self, ids: Ids) -> tuple[Page | None, int]:
         """The child with the longest common prefix, and its length. In sorted order it is a neighbour of `ids`."""
+        same = self.by_ids.get(ids)  # most pages are looked up whole
+        if same is not None:
+            return same, len(ids)
         at = bisect_left(self.children, ids, key=_ids)
         best, longest = None, 0
         for child in self.children[max(0, at - 1) : at + 1]:
@@ -51,8 +55,6 @@ def _ids(page: Page) -> Ids:
 
 
 def _common(left: Ids, right: Ids) -> int:
-    if left == right:  # most pages are looked up whole
-        return len(left)
     for length, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return length
@@ -144,6 +146,7 @@ class PrefixCache:
             return after.children[at]
         page.ids, page.ready, page.parent = ids, ready, after
         after.children.insert(at, page)
+        after.by_ids[ids] = page
         if page.users == 0:
             self.idle += 1
             self._add_candidate(page)
@@ -158,7 +161,7 @@ class PrefixCache:
         at = bisect_left(siblings, page.ids, key=_ids)
         while siblings[at] is not page:
             at += 1
-        del siblings[at]
+        del siblings[at], parent.by_ids[page.ids]
         page.parent = None
         if page.users == 0:
             self.idle -= 1

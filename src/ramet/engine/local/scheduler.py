@@ -111,8 +111,8 @@ class Scheduler:
         step = Step()
         self._plan_decodes(step)
         budget = max(1, self.chunk - len(step.decodes))
-        for request in self.running:
-            if request.prefilling and budget > 0:
+        for request in [request for request in self.running if request.planned < request.prefill_end]:
+            if budget > 0:
                 budget -= self._plan_chunk(step, request, budget)
         self._admit(step, budget)
         self.stats.evicted_pages = self.cache.evicted
@@ -122,7 +122,7 @@ class Scheduler:
     def record(self, step: Step, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
         """Record sampled tokens and log-probs, in the order of `step.sampling`."""
         for request, token, logprob in zip(step.sampling, tokens, logprobs, strict=True):
-            if request.done:  # it ended while this token was being sampled
+            if request.finish is not None or request.done:  # it ended while this token was being sampled
                 continue
             request.accept(token, logprob, self._decode)
             self.stats.generated_tokens += 1
@@ -160,9 +160,11 @@ class Scheduler:
             self._preempt(request)
 
     def _plan_decodes(self, step: Step) -> None:
-        full = sum(request.planned == len(request.pages) * self.cache.size for request in self.running)
-        if full > self.cache.available:
-            self.collect_results()  # a request may end and free its pages; none may be preempted with a token in flight
+        if len(self.running) > self.cache.available:
+            full = sum(request.planned == len(request.pages) * self.cache.size for request in self.running)
+            if full > self.cache.available:
+                # A request may end and free its pages; none may be preempted with a token in flight.
+                self.collect_results()
         for request in list(self.running):
             if request.slot < 0 or request.prefilling or request.draws >= request.sampling.max_tokens:
                 continue

@@ -23,7 +23,14 @@ from ramet.tokens.render import TokenRenderer
 from ramet.train.local.checkpoint import load_state, save
 from ramet.train.local.forward import row_logprobs
 from ramet.train.local.gradients import LogprobFn, current_logprobs, forward_backward
-from ramet.train.local.learner import Learner, apply_gradients, clip_gradients, discard_gradients, make_learner
+from ramet.train.local.learner import (
+    Learner,
+    add_gradients,
+    apply_gradients,
+    clip_gradients,
+    discard_gradients,
+    make_learner,
+)
 from ramet.train.local.policy import Lora, prepare
 from ramet.train.loss import Loss
 from ramet.train.metrics import Stats
@@ -36,6 +43,9 @@ BETWEEN_VERSIONS = -1
 # Seconds after which Python takes the interpreter lock from a thread that does not release it by itself. Every call of
 # torch in the engine's thread waits that long while trees or the learner compute in Python.
 SWITCH_INTERVAL_S = 0.0001
+# New objects after which Python looks for garbage among them; its default is 700. Hundreds of trees under way are
+# millions of objects that are not garbage, and looking at them again and again takes a sixth of the time of Python.
+GARBAGE_THRESHOLD = 50_000
 
 
 class LocalBackend:
@@ -69,7 +79,8 @@ class LocalBackend:
         self._between = False  # whether some, but not all updates of a step have been made
         self._threads_before = torch.get_num_threads()
         self._switch_interval_before = sys.getswitchinterval()
-        self._limit_threads()
+        self._garbage_thresholds_before = gc.get_threshold()
+        self._limit_overhead()
 
     @property
     def version(self) -> int:
@@ -88,8 +99,9 @@ class LocalBackend:
             entropy=any(row.logprobs is not None for row in rows),
             reference=self._reference_at(temperature) if loss.kl else None,
             skip_zero_credit=self.skip_zero_credit,
+            after_backward=partial(add_gradients, self.learner),
         )
-        return await self._run(work)
+        return await self._compute(work)
 
     def _reference_at(self, temperature: float) -> LogprobFn | None:
         reference = self.reference
@@ -103,7 +115,7 @@ class LocalBackend:
             micro_batch_tokens=self.micro_batch_tokens,
             temperature=temperature,
         )
-        return await self._run(work)
+        return await self._compute(work)
 
     async def optim_step(self, *, learning_rate: float, last: bool = True) -> float:
         return await self._run(partial(self._optim_step, learning_rate, last=last))
@@ -126,7 +138,7 @@ class LocalBackend:
         self._between = False
 
     async def save(self, run: Path, *, step: int, keep: int) -> Path:
-        return save(self.learner, run, step=step, tokenizer=self.folder, keep=keep)
+        return await self._run(partial(save, self.learner, run, step=step, tokenizer=self.folder, keep=keep))
 
     async def load(self, checkpoint: Path) -> int:
         step = load_state(self.learner, checkpoint)
@@ -138,25 +150,37 @@ class LocalBackend:
         self.engine.close()
         torch.set_num_threads(self._threads_before)
         sys.setswitchinterval(self._switch_interval_before)
+        gc.set_threshold(*self._garbage_thresholds_before)
         del self.engine, self.learner, self.reference
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
+    def _compute(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Run a forward or backward pass, which may compile kernels."""
+
+        def undisturbed() -> T:
+            with self.engine.undisturbed():
+                return work()
+
+        return self._run(undisturbed)
+
     def _run(self, work: Callable[[], T]) -> Awaitable[T]:
         """Run an update, in a worker thread if trees continue meanwhile. A cancelled caller waits for its end."""
         return anyio.to_thread.run_sync(work) if self.threaded else _call(work)
 
-    def _limit_threads(self) -> None:
+    def _limit_overhead(self) -> None:
         """One thread for a very small model on a CPU, as in the engine: several would mostly wait for each other.
 
-        On a GPU, the threads of the engine, of the trees and of the learner take turns often.
+        On a GPU, the threads of the engine, of the trees and of the learner take turns often. Python looks for garbage
+        less often on both.
         """
         core = self.learner.policy.core
         if core.device.type == "cpu" and core.num_parameters() < SINGLE_THREAD_BELOW:
             torch.set_num_threads(1)
         if core.device.type == "cuda":
             sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gc.set_threshold(GARBAGE_THRESHOLD, *self._garbage_thresholds_before[1:])
 
 
 async def _call(work: Callable[[], T]) -> T:
@@ -171,7 +195,13 @@ def open_backend(config: TrainConfig | WarmConfig) -> LocalBackend:
     lora = Lora(rank=update.lora_rank, alpha=update.lora_alpha) if update.lora_rank else None
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        policy = prepare(model, packed=update.packed, checkpointing=update.gradient_checkpointing, lora=lora)
+        policy = prepare(
+            model,
+            packed=update.packed,
+            checkpointing=update.gradient_checkpointing,
+            lora=lora,
+            compiled=update.compile,
+        )
     renderer = load_renderer(folder)
     engine = LocalEngine(
         policy.core,

@@ -34,12 +34,14 @@ def forward_backward(
     entropy: bool = False,
     reference: LogprobFn | None = None,
     skip_zero_credit: bool = False,
+    after_backward: Callable[[], None] = lambda: None,
 ) -> Stats:
     """Add the gradient of the whole step's loss to the policy's parameters, one micro-batch at a time.
 
     With `version`, the gap between sampler and learner covers only rows sampled by that version: older ones differ.
     Rows with `proximal` log-probs have none here: the weights may have changed since they were sampled.
     With `skip_zero_credit`, rows that cannot change the gradient are not computed; denominators count them.
+    `after_backward` is called after every micro-batch.
     """
     counted = totals(rows)
     computed = rows_to_compute(rows, loss, skip_zero_credit=skip_zero_credit)
@@ -58,6 +60,7 @@ def forward_backward(
         )
         weighted = (term.loss * known.share).sum()
         weighted.backward()
+        after_backward()
         gaps = None if known.proximal is not None else _gaps(scores.logprobs, known.behaviour, batch, version)
         sums.add(weighted, scores, term, gaps)
     skipped = sum(row.num_trained > 0 for row in rows) - len(computed)

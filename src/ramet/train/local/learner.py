@@ -40,7 +40,7 @@ def make_learner(policy: Policy, config: UpdateConfig) -> Learner:
     trained = {name: one for name, one in policy.model.named_parameters() if one.requires_grad}
     masters = tuple(_master(one) for one in trained.values())
     for parameter, master in zip(trained.values(), masters, strict=True):
-        if parameter is not master:
+        if parameter is not master and config.add_gradients == "during":
             parameter.register_post_accumulate_grad_hook(partial(_accumulate, master=master))
     adam = torch.optim.AdamW(
         masters,
@@ -63,6 +63,28 @@ def _accumulate(parameter: Tensor, *, master: Tensor) -> None:
         fresh = parameter.grad.float()
         master.grad = fresh if master.grad is None else master.grad.add_(fresh)
         parameter.grad = None
+
+
+def add_gradients(learner: Learner) -> None:
+    """Add the gradients of a micro-batch to the float32 sums, if that was not done during its backward pass.
+
+    During it, each of hundreds of small calls waits for the interpreter lock; here one call adds up all of them. All
+    gradients of a micro-batch are in memory at once instead.
+    """
+    sums: list[Tensor] = []
+    fresh: list[Tensor] = []
+    for parameter, master in zip(learner.policy.trained, learner.masters, strict=True):
+        gradient = parameter.grad
+        if parameter is master or gradient is None:
+            continue
+        parameter.grad = None
+        if master.grad is None:
+            master.grad = gradient.float()
+        else:
+            sums.append(master.grad)
+            fresh.append(gradient)
+    if sums:
+        torch._foreach_add_(sums, fresh)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _exact(parameter: Tensor) -> bool:

@@ -19,6 +19,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ramet.errors import ConfigError
 from ramet.models import attention
 
+COMPILED = ("RMSNorm", "MLP")  # names of the modules that `update.compile` compiles end with these
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
@@ -53,12 +55,18 @@ class Policy:
 
 
 def prepare(
-    model: PreTrainedModel, *, packed: bool | None = None, checkpointing: bool = False, lora: Lora | None = None
+    model: PreTrainedModel,
+    *,
+    packed: bool | None = None,
+    checkpointing: bool = False,
+    lora: Lora | None = None,
+    compiled: bool = False,
 ) -> Policy:
     """Prepare `model` for training, in place.
 
     `packed`: None packs if the model supports it, True requires it, False pads. Dropout is off, because the learner
-    must compute the log-probs of the sampler. `checkpointing` keeps only the input of each layer.
+    must compute the log-probs of the sampler. `checkpointing` keeps only the input of each layer. `compiled` compiles
+    the norms and the MLP of each layer.
     """
     core: PreTrainedModel = model
     whole: nn.Module = _adapted(model, lora) if lora else model
@@ -66,6 +74,8 @@ def prepare(
     packs = packed if packed is not None else attention.unsupported(core) is None
     if packs:
         attention.attach(core)
+    if compiled:
+        _compile_layers(core)
     if checkpointing:
         _checkpoint_layers(core)
     decoder = core.get_decoder()
@@ -80,6 +90,18 @@ def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     config = LoraConfig(r=lora.rank, lora_alpha=cast(int, lora.alpha), target_modules=targets, task_type="CAUSAL_LM")
     return get_peft_model(model, config)
+
+
+def _compile_layers(model: PreTrainedModel) -> None:
+    """Compile the parts of a layer that are many small operations on one input. Attention has its own kernel.
+
+    In Python, each of these operations gives the interpreter lock away and waits to get it back.
+    """
+    parts = [module for module in model.modules() if type(module).__name__.endswith(COMPILED)]
+    if not parts:
+        raise ConfigError(f"update.compile: {type(model).__name__} has no modules named *{' or *'.join(COMPILED)}")
+    for part in parts:
+        part.forward = torch.compile(part.forward, dynamic=True)
 
 
 def _checkpoint_layers(model: PreTrainedModel) -> None:
