@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig
 
+from ramet.tokens.gguf import read_metadata
 from ramet.tokens.huggingface import HfTokenizer, load_renderer
 
 # Tensor names in the GGUF file, and in Hugging Face.
@@ -35,15 +36,13 @@ INNER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-LONG_FIELDS = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type")
 
 
 def unpack(source: Path, folder: Path, *, target: Path) -> None:
     """Write config, bfloat16 weights and tokenizer to `folder`. The message names `target`, the final folder."""
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     console.print(f"unpacking {source.name} into {target} (once)")
-    reader = GGUFReader(source)
-    facts = {name: field.contents() for name, field in reader.fields.items() if name not in LONG_FIELDS}
+    reader, facts = GGUFReader(source), read_metadata(source)
     config = llama_config(facts, tied=all(tensor.name != "output.weight" for tensor in reader.tensors))
     tensors: dict[str, Tensor] = {}
     bar = {"description": "unpacking", "transient": True, "disable": not console.is_terminal}

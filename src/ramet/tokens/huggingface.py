@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ramet.errors import ConfigError
+from ramet.tokens.gguf import read_metadata
 from ramet.tokens.render import ChatFormat, TokenRenderer
 from ramet.tokens.template import render_all
 
 if TYPE_CHECKING:
     import tokenizers
 
-# What the reader of llama.cpp files raises for damaged ones.
+# What reading a damaged llama.cpp file can raise.
 BROKEN = (OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError, RecursionError)
 
 SYSTEM, FIRST, REPLY, NEXT = "⁅system⁆", "⁅first⁆", "⁅said⁆", "⁅next⁆"
@@ -150,28 +151,23 @@ def _tokenizers() -> Any:
 def _from_gguf(path: Path) -> TokenRenderer:
     """Rebuild the tokenizer a llama.cpp file carries."""
     try:
-        from gguf import GGUFReader
-    except ImportError:
-        raise ConfigError("reading a .gguf file needs the gguf package: pip install 'ramet[gguf]'") from None
-    try:
-        fields = GGUFReader(path).fields
-        return _from_fields(path, fields)
+        return _from_metadata(path, read_metadata(path))
     except BROKEN as error:
         raise ConfigError(f"cannot read {path}: it is damaged ({type(error).__name__})") from None
 
 
-def _from_fields(path: Path, fields: Mapping[str, Any]) -> TokenRenderer:
-    def read(name: str) -> Any:
-        return fields[name].contents() if name in fields else None
-
-    kind = read("tokenizer.ggml.pre")
-    if read("tokenizer.ggml.model") != "gpt2" or kind != "smollm":
+def _from_metadata(path: Path, metadata: Mapping[str, Any]) -> TokenRenderer:
+    kind = metadata.get("tokenizer.ggml.pre")
+    if metadata.get("tokenizer.ggml.model") != "gpt2" or kind != "smollm":
         raise ConfigError(
             f"{path.name}: tokenizer {kind!r} cannot be rebuilt from a .gguf file (smollm can); "
             "give the model's folder with tokenizer.json instead"
         )
-    vocabulary: list[str] = read("tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ")) for merge in read("tokenizer.ggml.merges")]
+    template = metadata.get("tokenizer.chat_template")
+    if not isinstance(template, str):
+        raise ConfigError(f"{path.name} has no chat template; give the model's folder with tokenizer.json instead")
+    vocabulary: list[str] = metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
     library = _tokenizers()
     inner = library.Tokenizer(library.models.BPE(vocab={token: i for i, token in enumerate(vocabulary)}, merges=merges))
     digits = library.pre_tokenizers.Digits(individual_digits=True)
@@ -179,12 +175,11 @@ def _from_fields(path: Path, fields: Mapping[str, Any]) -> TokenRenderer:
     inner.pre_tokenizer = library.pre_tokenizers.Sequence([digits, bytes_])
     inner.decoder = library.decoders.ByteLevel()
     control = 3  # token types of the file format: 3 is a control token
-    inner.add_special_tokens(
-        [token for token, kind in zip(vocabulary, read("tokenizer.ggml.token_type"), strict=True) if kind == control]
-    )
+    kinds = metadata["tokenizer.ggml.token_type"]
+    inner.add_special_tokens([token for token, kind in zip(vocabulary, kinds, strict=True) if kind == control])
     tokens = {
         f"{name}_token": vocabulary[number]
         for name in ("bos", "eos")
-        if (number := read(f"tokenizer.ggml.{name}_token_id")) is not None
+        if (number := metadata.get(f"tokenizer.ggml.{name}_token_id")) is not None
     }
-    return TokenRenderer(HfTokenizer(inner), chat_format(read("tokenizer.chat_template"), **tokens))
+    return TokenRenderer(HfTokenizer(inner), chat_format(template, **tokens))
