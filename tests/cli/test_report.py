@@ -22,7 +22,7 @@ def two(parent: Path) -> None:
 
 def test_it_prints_the_headline_a_table_and_the_path_of_the_page(tmp_path: Path) -> None:
     two(tmp_path)
-    output = printed(tmp_path, "report", "before=one", "after=two").splitlines()
+    output = printed(tmp_path, "report", "before=one", "after=two", "--png").splitlines()
     assert output[0] == "With clones, after beats before by 100 points [100, 100] at 500 tokens."
     assert any(line.split()[:4] == ["after", "clones", "500", "100%"] for line in output)
     assert output[-1] == "report-one-two/index.html  (open it in a browser)"
@@ -43,7 +43,10 @@ def test_json_has_the_same_facts(tmp_path: Path) -> None:
     assert [cell["accuracy"]["value"] for cell in facts["cells"]] == [0.0, 0.0, 0.0, 1.0]
     verdicts = [(one["cell"][0], one["against"][0], one["verdict"]) for one in facts["differences"] if one["value"]]
     assert verdicts == [("two", "two", "better"), ("two", "one", "better")]
-    assert all((tmp_path / "page" / name).is_file() for name in facts["pictures"])
+    html = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert facts["pictures"]
+    assert all(f'id="{name}' in html for name in facts["pictures"])
+    assert not list((tmp_path / "page").glob("*.png"))
 
 
 @pytest.mark.parametrize(

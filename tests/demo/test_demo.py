@@ -128,9 +128,10 @@ def copied(finished: tuple[Path, str], tmp_path: Path) -> Path:
 
 def test_a_finished_demo_is_only_read_the_second_time(finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]):
     runs, first = finished
-    assert (runs / "demo" / "report" / "index.html").is_file()
+    written = (runs / "demo" / "report" / "index.html").stat().st_mtime_ns
     assert first.count("holds") + first.count("does not hold") >= 4
     demo(runs, words=TINY, num_tasks=6)
+    assert (runs / "demo" / "report" / "index.html").stat().st_mtime_ns == written
     again = capsys.readouterr().out
     assert "is already trained" in again
     assert results(again, runs) == first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,7 +16,7 @@ from ramet.config import to_toml
 from ramet.errors import ConfigError
 from ramet.report.grouping import group_runs, make_overviews
 from ramet.report.headline import headline
-from ramet.report.page import make_report, write_report
+from ramet.report.page import make_report, save_report, write_report
 from ramet.report.read import read_runs
 from ramet.train.settings import TrainConfig
 from tests.report.page_parser import Page
@@ -40,8 +40,28 @@ def page_of(*runs: Path, into: Path) -> Page:
     return Page(write_report(runs, into).read_text(encoding="utf-8"))
 
 
-def test_the_numbers_match_the_records(tmp_path: Path) -> None:
-    page = page_of(small(tmp_path), into=tmp_path / "report")
+@dataclass(frozen=True)
+class Written:
+    """The report of the run `small`."""
+
+    run: Path
+    into: Path
+    html: str
+
+    @property
+    def page(self) -> Page:
+        return Page(self.html)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    parent = tmp_path_factory.mktemp("page")
+    run, into = small(parent), parent / "report"
+    return Written(run=run, into=into, html=write_report([run], into).read_text(encoding="utf-8"))
+
+
+def test_the_numbers_match_the_records(written: Written) -> None:
+    page = written.page
     row = page.row("Methods under", "single", "500")
     # 3 of 10: Wilson's interval, worked out by hand, is 0.1078 to 0.6032.
     assert row[2] == "30% [11, 60]"
@@ -104,9 +124,8 @@ def test_the_headline_names_a_worse_method(tmp_path: Path) -> None:
     assert page.row("Methods compared", "clones", "single", "500")[6] == "worse"
 
 
-def test_every_number_links_to_its_trees(tmp_path: Path) -> None:
-    run = small(tmp_path)
-    page = page_of(run, into=tmp_path / "report")
+def test_every_number_links_to_its_trees(written: Written) -> None:
+    run, page = written.run, written.page
     inside = [link[1:] for link in page.links if link.startswith("#")]
     assert len(inside) > 20
     assert set(map(unquote, inside)) <= set(page.ids)
@@ -120,9 +139,8 @@ def test_every_number_links_to_its_trees(tmp_path: Path) -> None:
     assert [row[:3] for row in apart.rows[1:]] == [[f"sums:eval/{number}", "1", "0"] for number in range(3, 10)]
 
 
-def test_linked_files_exist(tmp_path: Path) -> None:
-    into = tmp_path / "report"
-    page = page_of(small(tmp_path), into=into)
+def test_linked_files_exist(written: Written) -> None:
+    into, page = written.into, written.page
     outside = [link for link in page.links if not link.startswith("#")]
     assert sorted(outside) == ["records.csv", "records.parquet"]
     assert all((into / link).is_file() for link in outside)
@@ -136,7 +154,7 @@ def test_linked_files_exist(tmp_path: Path) -> None:
 
 def test_the_page_loads_nothing(tmp_path: Path) -> None:
     runs = [small(tmp_path), run_dir(tmp_path, "trained", kind="train", metrics=[step(0), step(1)])]
-    html = write_report(runs, tmp_path / "report").read_text(encoding="utf-8")
+    html = make_report(runs).html
     assert "http://" not in html
     assert "https://" not in html
     assert "@import" not in html
@@ -156,10 +174,11 @@ def test_model_output_stays_text(tmp_path: Path) -> None:
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     runs = [small(tmp_path), small(tmp_path, "again", clones="1111100000")]
-    pages = [write_report(runs, tmp_path / name) for name in ("one", "two")]
+    report = make_report(runs)
+    pages = [save_report(report, tmp_path / "one", png=True), write_report(runs, tmp_path / "two", png=True)]
     for file in sorted(pages[0].parent.iterdir()):
         assert file.read_bytes() == (pages[1].parent / file.name).read_bytes(), file.name
-    assert len(list(pages[0].parent.glob("*.png"))) == len(make_report(runs).pictures)
+    assert len(list(pages[0].parent.glob("*.png"))) == len(report.pictures)
 
 
 def test_two_runs_are_compared_item_by_item(tmp_path: Path) -> None:
@@ -253,8 +272,8 @@ def test_an_oracle_is_marked_everywhere_on_the_page(tmp_path: Path) -> None:
     assert not any("best@4" in line for line in report.headline)
 
 
-def test_provenance_is_on_the_page(tmp_path: Path) -> None:
-    page = page_of(small(tmp_path), into=tmp_path / "report")
+def test_provenance_is_on_the_page(written: Written) -> None:
+    page = written.page
     assert page.row("Runs", "command")[1] == "ramet eval sums:eval"
     assert page.row("Runs", "seed")[1] == "7"
     assert page.row("Runs", "model hash (SHA-256)")[1] == "ab12"

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramet.evaluate.cells import on_front
 from ramet.evaluate.costs import critical_path
 from ramet.evaluate.tables import Section, make_section
 from ramet.report.differences import difference_picture
 from ramet.report.lines import running_mean
-from ramet.report.plots import MAX_POINTS, mean_by_size
+from ramet.report.plots import MAX_POINTS, evaluation_pictures, mean_by_size
 from ramet.report.read import Run, read_run
 from ramet.report.style import drawing
 from ramet.report.timeline import node_bars, timeline
@@ -123,3 +124,20 @@ def test_cells_that_cost_more_and_are_no_better_are_not_on_the_front(tmp_path: P
     cells = compare(read_run(run_dir(tmp_path, "front", records=items))).cells
     assert {cell.method for cell in cells if cell.front} == {"single", "clones"}
     assert {cell.method for cell in cells if cell.front_critical_path} == {"vote@4", "clones"}
+
+
+def test_where_methods_read_ten_times_what_they_generate_reading_is_a_cost_of_its_own(tmp_path: Path) -> None:
+    short = records("single", 100, "1000", generated=50, prompt=500)
+    long = records("clones", 100, "1111", generated=80, prompt=400)
+    sections = [
+        compare(read_run(run_dir(tmp_path, name, records=items))) for name, items in (("one", short), ("two", long))
+    ]
+    longer = compare(
+        read_run(run_dir(tmp_path, "three", records=records("single", 100, "1000", generated=50, prompt=501) + long))
+    )
+    with drawing():
+        names = [{picture.name for picture in evaluation_pictures(section, name="")} for section in [*sections, longer]]
+    assert [sorted(name for name in own if "processed" in name) for own in names] == [[], [], ["accuracy-processed"]]
+    assert [cell.processed for cell in longer.cells] == [551, 480]
+    assert on_front(longer.cells, lambda cell: cell.processed) == {("three", "clones", 100)}
+    assert on_front(longer.cells, lambda cell: cell.generated) == {("three", "single", 100), ("three", "clones", 100)}

@@ -97,3 +97,16 @@ def test_an_svg_uses_css_variables_and_unique_ids() -> None:
     assert "$y$ #0072b2 &lt;b&gt;" in svg  # text is not changed
     assert "DejaVu" not in svg
     assert png.startswith(b"\x89PNG")
+
+
+def test_a_figure_keeps_its_arrangement_and_background_in_every_file() -> None:
+    with drawing():
+        figure, axes = canvas()
+        axes.set_xlabel("a label that needs room")
+        first = to_svg(figure, name="one", label="")
+        place, background = axes.get_position().bounds, figure.get_facecolor()
+        to_png(figure)
+        assert to_svg(figure, name="one", label="") == first
+    assert axes.get_position().bounds == place
+    assert figure.get_facecolor() == background == (1.0, 1.0, 1.0, 1.0)
+    assert place[1] > 0.11  # the label is inside the figure: the axes end above matplotlib's default of 0.11

@@ -106,7 +106,10 @@ def test_the_sentence_says_which_sizes_and_from_which_step_on() -> None:
 def test_a_change_that_may_be_chance_is_not_learnt() -> None:
     few = delegation(row(2, [1, 3], trees=4))
     assert direction(few, few.rows[0]) == SAME
-    assert learnt(few).startswith("How often it delegates did not change at any size")
+    assert learnt(few) == (
+        "At no size did the share of trees that delegate change by 10% or more beyond chance "
+        "(all sizes: 25%, then 75%)."
+    )
     many = delegation(row(2, [100, 300], trees=400), row(4, [300, 100], trees=400))
     assert [direction(many, one) for one in many.rows] == [GREW, FELL]
     assert settled(many, many.rows[0]) is None  # 75% is neither always nor never

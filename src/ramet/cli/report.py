@@ -13,12 +13,13 @@ from ramet.cli.options import Json
 def report(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="[NAME=]RUN...", help="Run directories; NAME labels a run instead of its own name."),
+        typer.Argument(metavar="[NAME=]RUN", help="Run directories; NAME labels a run instead of its own name."),
     ],
     into: Annotated[
         Path | None,
         typer.Option(help="Folder for the page (default: RUN/report; for several runs, next to the first)."),
     ] = None,
+    png: Annotated[bool, typer.Option("--png", help="Also write every plot as a PNG file, beside the page.")] = False,
     json: Json = False,
 ) -> None:
     """Write a page with tables, plots and trees of one or more runs: evaluations, trainings, single questions.
@@ -27,4 +28,4 @@ def report(
     """
     from ramet.terminal.report import print_report
 
-    print_report(runs, into=into, as_json=json)
+    print_report(runs, into=into, as_json=json, png=png)

@@ -48,10 +48,12 @@ def demo(runs: Path, *, words: Sequence[str] = (), num_tasks: int = 200, compare
     `compare`: then train with the rule as published, and a single agent, from the same supervised start.
     """
     folder = runs / "demo"
+    check_packages("peft", "matplotlib")
+    config = load(TrainConfig, file=recipe_file("nano"), words=words, flags={"name": folder.name})
     out.print(f"A model with a third of a million parameters learns to delegate, on this CPU.\nOutput: {folder}")
     out.print(TASK, style="dim")
     out.print("\n1. Train by demonstrations, then by reward: 2 to 32 codes, windows for about a dozen", style="bold")
-    config = _train(runs, folder, words)
+    _train_or_resume(config, runs, folder)
     out.print("\n2. Evaluate before and after reward, alone and with clones, on unseen patterns", style="bold")
     effects = measure_effects(_evaluate_all(folder, config, num_tasks=num_tasks))
     out.print("\n3. Results", style="bold")
@@ -77,15 +79,8 @@ def _compare(folder: Path, config: TrainConfig, *, num_tasks: int) -> list[tuple
     return runs
 
 
-def _train(runs: Path, folder: Path, words: Sequence[str]) -> TrainConfig:
-    """Train, resume the training, or find it finished."""
-    check_packages("peft", "matplotlib")
-    config = load(TrainConfig, file=recipe_file("nano"), words=words, flags={"name": folder.name})
-    _train_or_resume(config, runs, folder)
-    return config
-
-
 def _train_or_resume(config: TrainConfig, runs: Path, folder: Path) -> None:
+    """Train, resume the training, or find it finished."""
     if not folder.exists():
         watch_training(partial(loop.train, config, runs=runs))
         return
@@ -123,11 +118,13 @@ def _evaluate(model: Path, into: Path, tasks: Sequence[str], flags: Mapping[str,
 
 
 def _write_report(folder: Path, effects: Sequence[Effect], more: Sequence[tuple[str, Path]]) -> None:
-    from ramet.report.page import write_report
+    from ramet.report.page import is_current, write_report
 
     named = [("before", folder / "before"), ("after", folder / "after"), ("training", folder), *more]
     names, runs = zip(*named, strict=True)
-    page = write_report(runs, folder / "report", names=names, export=find_export())
+    page = folder / "report" / "index.html"
+    if not is_current(page, runs):
+        write_report(runs, page.parent, names=names, export=find_export())
     failed = [effect.name for effect in effects if not effect.holds]
     if failed:
         out.print(f"Did not hold this time: {', '.join(failed)}.", style="yellow")

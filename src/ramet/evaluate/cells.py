@@ -63,6 +63,11 @@ class Cell:
         return self.mean(lambda record: record.generated)
 
     @property
+    def processed(self) -> float:
+        """Tokens read and generated, those served from a cache included."""
+        return self.mean(lambda record: record.prompt + record.generated)
+
+    @property
     def critical_path(self) -> float:
         return self.mean(lambda record: record.critical_path)
 
@@ -115,11 +120,15 @@ def accuracy_rate(records: Sequence[Record]) -> Estimate:
     return rate(sum(record.is_right for record in records), len(records))
 
 
-def _mark_fronts(cells: Sequence[Cell]) -> list[Cell]:
-    """Oracles, and cells that got nothing right, are on no front."""
+def on_front(cells: Sequence[Cell], cost: Callable[[Cell], float]) -> set[Key]:
+    """The cells that no cheaper one equals in accuracy. Oracles, and cells that got nothing right, are on no front."""
     real = [cell for cell in cells if not cell.oracle and cell.accuracy.value > 0]
-    tokens = {real[i].key for i in front([(cell.generated, cell.accuracy.value) for cell in real])}
-    critical = {real[i].key for i in front([(cell.critical_path, cell.accuracy.value) for cell in real])}
+    return {real[i].key for i in front([(cost(cell), cell.accuracy.value) for cell in real])}
+
+
+def _mark_fronts(cells: Sequence[Cell]) -> list[Cell]:
+    tokens = on_front(cells, lambda cell: cell.generated)
+    critical = on_front(cells, lambda cell: cell.critical_path)
     return [replace(cell, front=cell.key in tokens, front_critical_path=cell.key in critical) for cell in cells]
 
 

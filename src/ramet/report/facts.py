@@ -54,7 +54,7 @@ def report_facts(report: Report) -> dict[str, Any]:
             for section in report.sections
             for comparison in (*section.method_comparisons, *section.run_comparisons)
         ],
-        "pictures": [f"{picture.name}.png" for picture in report.pictures],
+        "pictures": [picture.name for picture in report.pictures],
     }
 
 

@@ -34,7 +34,10 @@ def learnt(delegation: Delegation) -> str:
     if parts:
         return f"It learnt {' and '.join(parts)}."
     first, last = (share(counts.share("delegated").value) for counts in _ends(delegation, delegation.rows))
-    return f"How often it delegates did not change at any size by {share(LEAST_CHANGE)} or more: {first}, then {last}."
+    return (
+        f"At no size did the share of trees that delegate change by {share(LEAST_CHANGE)} or more beyond chance "
+        f"(all sizes: {first}, then {last})."
+    )
 
 
 def direction(delegation: Delegation, row: SizeRow) -> int:

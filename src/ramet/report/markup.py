@@ -66,7 +66,10 @@ def table(
 
     Labels that repeat those of the row above are muted.
     """
-    top = [tag("th", cell, scope="col", class_="l" if i < labels or i in left else None) for i, cell in enumerate(head)]
+    top = [
+        tag("th", cell, scope="col", class_="l" if i < labels or i in left else None) if cell else tag("td")
+        for i, cell in enumerate(head)
+    ]
     body: list[Markup] = []
     above: list[Content] | None = None
     for row in rows:
@@ -81,7 +84,7 @@ def table(
         body.append(tag("tr", cells, class_="new" if labels > 1 and above is not None and not same else None))
         above = names
     inner = tag("table", tag("caption", tag("span", caption)), tag("thead", tag("tr", top)), tag("tbody", body))
-    return tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return tag("div", inner, class_="scroll", tabindex="0", role="group", aria_label=caption)
 
 
 def anchor(*parts: object) -> str:

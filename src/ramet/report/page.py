@@ -2,7 +2,7 @@
 
     write_report([Path("runs/before"), Path("runs/after")], Path("report"))
 
-writes `index.html`, a PNG of every plot, and the records as `records.csv` and `records.parquet`.
+writes `index.html`, and the records as `records.csv` and `records.parquet`; with `png=True`, also every plot as a file.
 """
 
 # pyarrow ships no types.
@@ -49,22 +49,32 @@ class Report:
 
 
 def write_report(
-    runs: Sequence[Path], into: Path, *, names: Sequence[str | None] | None = None, export: Export | None = None
+    runs: Sequence[Path],
+    into: Path,
+    *,
+    names: Sequence[str | None] | None = None,
+    export: Export | None = None,
+    png: bool = False,
 ) -> Path:
     """Read runs, write the page and its files, return the path of the page. The same runs give the same bytes.
 
     `names` label the runs; None stands for the name of the directory. With `export`, `ramet.view.export.export`, the
-    trees that are drawn can be read node by node: the page links to files beside it.
+    trees that are drawn can be read node by node: the page links to files beside it. `png`: write every plot as a PNG
+    file too, for slides and papers; the page has them as SVG.
     """
-    return save_report(make_report(runs, names=names, export=export), into)
+    return save_report(make_report(runs, names=names, export=export), into, png=png)
 
 
 def update_report(run: Path) -> Path:
     """Write the report of a finished evaluation into its run directory, unless it is newer than the records."""
     page = run / "report" / "index.html"
-    if page.exists() and page.stat().st_mtime >= (run / FILE).stat().st_mtime:
-        return page
-    return write_report([run], page.parent)
+    return page if is_current(page, [run]) else write_report([run], page.parent)
+
+
+def is_current(page: Path, runs: Sequence[Path]) -> bool:
+    """Whether a page exists that is newer than the records and metrics of these runs."""
+    sources = [file for run in runs for name in (FILE, "metrics.jsonl") if (file := run / name).exists()]
+    return page.exists() and all(page.stat().st_mtime >= file.stat().st_mtime for file in sources)
 
 
 def make_report(
@@ -95,14 +105,13 @@ def make_report(
     )
 
 
-def save_report(report: Report, into: Path) -> Path:
+def save_report(report: Report, into: Path, *, png: bool = False) -> Path:
     """Write all files, the page last, so that everything it links to exists."""
     page = into / "index.html"
     try:
         into.mkdir(parents=True, exist_ok=True)
-        with drawing():
-            for picture in report.pictures:
-                (into / f"{picture.name}.png").write_bytes(to_png(picture.figure))
+        if png:
+            _write_pictures(report, into)
         for name, text in report.trees.items():
             write_text(into / name, text)
         _write_records(report, into)
@@ -110,6 +119,12 @@ def save_report(report: Report, into: Path) -> Path:
     except OSError as error:
         raise StoreError(f"cannot write to {into}: {error.strerror or error}") from None
     return page
+
+
+def _write_pictures(report: Report, into: Path) -> None:
+    with drawing():
+        for picture in report.pictures:
+            (into / f"{picture.name}.png").write_bytes(to_png(picture.figure))
 
 
 def _write_records(report: Report, into: Path) -> None:
@@ -144,16 +159,19 @@ def _html(
     if any(run.records for run in runs):
         links += [tag("a", "records.csv", href="records.csv"), tag("a", "records.parquet", href="records.parquet")]
     incomplete = sum(bool(run.notes) for run in runs)
-    body = [
+    lead = [
         tag("h1", f"ramet report: {names}"),
         [[tag("p", story.sentence, class_="story"), figures([story.picture])] for story in first],
         tag("ul", [tag("li", line) for line in top], class_="lead after" if first else "lead"),
         _folded(rest) if rest else None,
         tag("p", _link_to_notes(incomplete), class_="small") if incomplete else None,
+    ]
+    sections = [_part(part, target) for part, target in zip(parts, ids, strict=True)]
+    origin = [tag("h2", "Provenance", id="provenance"), tag("div", provenance(runs), class_="facts")]
+    body = [
+        tag("header", lead),
         tag("nav", links, tag("a", "Provenance", href="#provenance")),
-        tag("main", [_part(part, target) for part, target in zip(parts, ids, strict=True)]),
-        tag("h2", "Provenance", id="provenance"),
-        tag("div", provenance(runs), class_="facts"),
+        tag("main", sections, tag("section", origin)),
         tag("script", Markup((HERE / "page.js").read_text(encoding="utf-8"))),
     ]
     page = join(tag("head", head), tag("body", body))

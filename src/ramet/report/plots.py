@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ramet.draw import one_line
-from ramet.evaluate.cells import Cell, accuracy_rate
+from ramet.evaluate.cells import Cell, accuracy_rate, on_front
 from ramet.evaluate.format import method_label
 from ramet.evaluate.methods import is_oracle
 from ramet.evaluate.record import Record
@@ -30,13 +30,49 @@ FEW = 10  # items: points of fewer are drawn pale
 LOG_FROM = 8  # largest over smallest size from which on the axis is logarithmic
 PALE: Mapping[str, Any] = {"alpha": 0.4}
 DODGE = 0.13  # distance between neighbouring series, in bucket widths
+READING = 10  # times as many tokens read as generated, from which on reading is a cost of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostAxis:
+    """What accuracy is plotted against."""
+
+    name: str
+    title: str
+    label: str
+    counts: str  # what the axis counts, for the caption
+    cost: Callable[[Cell], float]
+
+
+GENERATED = CostAxis(
+    name="accuracy-tokens",
+    title="Accuracy against tokens",
+    label="tokens generated, mean per item",
+    counts="all generated tokens, including clones and votes",
+    cost=lambda cell: cell.generated,
+)
+PROCESSED = CostAxis(
+    name="accuracy-processed",
+    title="Accuracy against tokens read and generated",
+    label="tokens read and generated, mean per item",
+    counts="all tokens that are read, cached ones included, and generated",
+    cost=lambda cell: cell.processed,
+)
+CRITICAL_PATH = CostAxis(
+    name="accuracy-critical-path",
+    title="Accuracy against the critical path",
+    label="tokens on the critical path, mean per item",
+    counts="tokens on the critical path",
+    cost=lambda cell: cell.critical_path,
+)
 
 
 def evaluation_pictures(section: Section, *, name: str) -> list[Picture]:
     """All plots of one section."""
+    reads = any(cell.processed > (1 + READING) * cell.generated for cell in section.cells)
+    axes = [GENERATED, PROCESSED, CRITICAL_PATH] if reads else [GENERATED, CRITICAL_PATH]
     pictures = [
-        _accuracy(section, critical=False, name=f"{name}accuracy-tokens"),
-        _accuracy(section, critical=True, name=f"{name}accuracy-critical-path"),
+        *(_accuracy(section, axis, name=f"{name}{axis.name}") for axis in axes),
         _buckets(section, name=f"{name}buckets"),
         _by_size(section, DELEGATION, name=f"{name}delegation"),
         _by_size(section, DEPTH, name=f"{name}depth"),
@@ -65,31 +101,27 @@ def _series_cells(section: Section, series: Series) -> list[Cell]:
     return [cell for cell in section.cells if (cell.run, cell.method) == series]
 
 
-def _accuracy(section: Section, *, critical: bool, name: str) -> Picture:
+def _accuracy(section: Section, axis: CostAxis, *, name: str) -> Picture:
     """Accuracy against cost, a line per series through its budgets."""
     figure, axes = canvas(height=3.1)
-
-    def cost(cell: Cell) -> float:
-        return cell.critical_path if critical else cell.generated
-
+    cost = axis.cost
     for series, look in series_looks(section).items():
         cells = _series_cells(section, series)
         label = section.label(*series)
         _with_bars(axes, [(cost(cell), cell) for cell in cells], look, label=label, oracle=is_oracle(series[1]))
-    on_front = [cell for cell in section.cells if (cell.front_critical_path if critical else cell.front)]
-    _front(axes, [(cost(cell), cell.accuracy.value) for cell in on_front])
+    ringed = on_front(section.cells, cost)
+    _front(axes, [(cost(cell), cell.accuracy.value) for cell in section.cells if cell.key in ringed])
     token_axis(axes, [cost(cell) for cell in section.cells])
-    axes.set_xlabel("tokens on the critical path, mean per item" if critical else "tokens generated, mean per item")
+    axes.set_xlabel(axis.label)
     percent_axis(axes, "accuracy", most=max(cell.accuracy.high for cell in section.cells))
     series_legend(figure, axes, section, section.methods)
     counts = [cell.items for cell in section.cells]
-    what = "tokens on the critical path" if critical else "all generated tokens, including clones and votes"
     return make_picture(
         figure,
         name=name,
-        title="Accuracy against the critical path" if critical else "Accuracy against tokens",
+        title=axis.title,
         caption=f"Up and to the left is better. A point is one budget, {number_label(counts)}; the x axis counts "
-        f"{what}; bars are 95% intervals. Ringed points on the grey steps are the front: no cheaper point is as "
+        f"{axis.counts}; bars are 95% intervals. Ringed points on the grey steps are the front: no cheaper point is as "
         "accurate.",
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -38,8 +38,12 @@ class Run:
     records: tuple[Record, ...]
     metrics: tuple[dict[str, Any], ...]
     files: tuple[Path, ...]  # tree files that can be read
-    tree_ids: frozenset[str]
+    tree_files: Mapping[str, Path]  # the file of each tree, by the tree's id
     notes: tuple[str, ...]  # what is missing or cannot be read
+
+    @property
+    def tree_ids(self) -> Set[str]:
+        return self.tree_files.keys()
 
 
 def read_runs(paths: Sequence[Path], *, names: Sequence[str | None] | None = None) -> list[Run]:
@@ -81,8 +85,8 @@ def read_run(path: Path) -> Run:
     config = _config(path, notes)
     records = _records(path, notes)
     metrics = _metrics(path, notes)
-    files, tree_ids = _tree_files(path, notes)
-    _check_trees(records, tree_ids, notes)
+    files, tree_files = _tree_files(path, notes)
+    _check_trees(records, tree_files, notes)
     kind = str(meta.get("kind") or _guess_kind(records, metrics))
     return Run(
         path=path,
@@ -93,7 +97,7 @@ def read_run(path: Path) -> Run:
         records=tuple(records),
         metrics=tuple(metrics),
         files=tuple(files),
-        tree_ids=frozenset(tree_ids),
+        tree_files=tree_files,
         notes=tuple(notes),
     )
 
@@ -105,14 +109,11 @@ def read_warm_start(run: Run) -> Run | None:
 
 
 def read_trees(run: Run, ids: Iterable[str]) -> dict[str, Tree]:
-    """The trees with these ids, as far as they are stored. Other trees are not loaded."""
-    wanted = sorted(set(ids) & run.tree_ids)
-    trees: dict[str, Tree] = {}
-    if not wanted:
-        return trees
-    for file in run.files:
-        trees |= {tree.id: tree for tree in read_file(file, wanted)}
-    return trees
+    """The trees with these ids, as far as they are stored. Only the files that have them are read."""
+    by_file: dict[Path, list[str]] = {}
+    for name in sorted(set(ids) & run.tree_ids):
+        by_file.setdefault(run.tree_files[name], []).append(name)
+    return {tree.id: tree for file in sorted(by_file) for tree in read_file(file, by_file[file])}
 
 
 def read_references(run: Run) -> dict[str, str]:
@@ -189,10 +190,10 @@ def _records(path: Path, notes: list[str]) -> list[Record]:
         return []
 
 
-def _tree_files(path: Path, notes: list[str]) -> tuple[list[Path], set[str]]:
-    """The tree files that can be read, and the ids in them."""
+def _tree_files(path: Path, notes: list[str]) -> tuple[list[Path], dict[str, Path]]:
+    """The tree files that can be read, and the file of each tree."""
     files: list[Path] = []
-    ids: set[str] = set()
+    tree_files: dict[str, Path] = {}
     for file in RunDir(path).files():
         try:
             check_file(file)
@@ -201,12 +202,12 @@ def _tree_files(path: Path, notes: list[str]) -> tuple[list[Path], set[str]]:
             notes.append(f"trees/{file.name} cannot be read: {_reason(error).partition(': ')[2] or error}")
             continue
         files.append(file)
-        ids.update(cast(list[str], table.column("tree").to_pylist()))
-    return files, ids
+        tree_files |= dict.fromkeys(cast(list[str], table.column("tree").to_pylist()), file)
+    return files, tree_files
 
 
-def _check_trees(records: Sequence[Record], tree_ids: set[str], notes: list[str]) -> None:
-    lost = sum(not tree_ids.issuperset(record.trees) for record in records)
+def _check_trees(records: Sequence[Record], tree_files: Mapping[str, Path], notes: list[str]) -> None:
+    lost = sum(not tree_files.keys() >= set(record.trees) for record in records)
     if lost:
         notes.append(
             f"{lost} of {len(records)} items have trees that are not in trees/: their numbers are still counted"

@@ -143,7 +143,6 @@ def matplotlib_settings() -> dict[Any, Any]:
         "axes.titlelocation": "left",
         "axes.titlesize": 10,
         "axes.titleweight": "bold",
-        "figure.constrained_layout.use": True,
         "figure.facecolor": light("paper"),
         "font.family": "DejaVu Sans",
         "font.size": 9,
@@ -178,8 +177,22 @@ def canvas(*, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axe
     """A figure with one panel, without a display."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
+
+
+def arrange(figure: Figure) -> None:
+    """Place axes, labels and legends, once for all files of the figure.
+
+    Saving a figure arranges it again, with text measured by the slower SVG renderer, and draws it twice for that.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        FigureCanvasAgg(figure)  # becomes the canvas of the figure: its renderer measures text
+        engine.execute(figure)
+        figure.set_layout_engine("none")
 
 
 def to_png(figure: Figure) -> bytes:
@@ -187,6 +200,7 @@ def to_png(figure: Figure) -> bytes:
     from PIL import Image
 
     drawn, sink = io.BytesIO(), io.BytesIO()
+    arrange(figure)
     figure.savefig(drawn, format="png", dpi=150)
     image = Image.open(drawn).convert("RGB")
     image.quantize(PNG_COLOURS, dither=Image.Dither.NONE).save(sink, format="png", optimize=True)
@@ -195,8 +209,14 @@ def to_png(figure: Figure) -> bytes:
 
 def to_svg(figure: Figure, *, name: str, label: str) -> str:
     """The figure as an SVG element: colours as CSS variables, the font of the page, ids prefixed with `name`."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     sink = io.StringIO()
-    figure.savefig(sink, format="svg", facecolor="none", metadata={"Date": None, "Creator": None, "Format": None})
+    arrange(figure)
+    background = figure.get_facecolor()
+    figure.set_facecolor("none")
+    FigureCanvasSVG(figure).print_svg(sink, metadata={"Date": None, "Creator": None, "Format": None})
+    figure.set_facecolor(background)
     text = CONTROL.sub("\N{REPLACEMENT CHARACTER}", sink.getvalue())
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<defs>\s*</defs>", "", text, flags=re.DOTALL)

@@ -112,7 +112,8 @@ def step_details(run: Run) -> Markup | None:
 
 def _step_commands(run: Run, column: str, steps: Sequence[int], *, held_out: bool) -> Markup:
     prefixes = [f"eval-{step:06d}-" if held_out else f"{step:06d}-" for step in steps]
-    stored = [prefix for prefix in prefixes if any(tree.startswith(prefix) for tree in run.tree_ids)]
+    known = {tree[: len(prefixes[0])] for tree in run.tree_ids} if prefixes else set[str]()
+    stored = [prefix for prefix in prefixes if prefix in known]
     shown: Content = [tag("div", show_command(run, prefix)) for prefix in stored]
     if not stored:
         shown = tag("p", "No trees of these steps are stored: demonstrations are generated again from the seed.")

@@ -77,7 +77,7 @@ def _draw(delegation: Delegation, layout: Layout) -> Figure:
 
     rows = len(delegation.rows)
     height = 2 * (rows * layout.row + 0.42) + 0.34
-    figure = Figure(figsize=(layout.width, height))
+    figure = Figure(figsize=(layout.width, height), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
     for axes, (trait, title, colour) in zip(panels, TRAITS, strict=True):
         _draw_map(axes, delegation, layout, trait, colour)

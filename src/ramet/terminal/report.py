@@ -20,14 +20,14 @@ from ramet.report.viewer import Export
 from ramet.terminal.console import out, print_json, table_console
 
 
-def print_report(words: Sequence[str], *, into: Path | None, as_json: bool) -> None:
+def print_report(words: Sequence[str], *, into: Path | None, as_json: bool, png: bool = False) -> None:
     """Write the page of these runs (`RUN` or `NAME=RUN`) and print its headline and tables."""
     named = [parse_named_run(word) for word in words]
     paths = [path for _, path in named]
     folder = report_folder(paths, into)
     with nullcontext() if as_json or not out.is_terminal else out.status("reading and drawing"):
         report = make_report(paths, names=[name for name, _ in named], export=find_export())
-        page = save_report(report, folder)
+        page = save_report(report, folder, png=png)
     if as_json:
         return print_json(report_facts(report) | {"page": str(page)})
     return _print_tables(report, page)
