@@ -246,6 +246,7 @@ def test_a_question_that_is_not_utf8_gives_no_traceback(tmp_path: Path, server: 
     [
         (["show", "made", "--node", "5"], "has nodes 0 to 0, not 5"),
         (["show", "made", "--tree", "x"], "made has no tree 'x'"),
+        (["show", "made", "--svg", "nowhere/x.svg"], "cannot write nowhere/x.svg: No such file or directory"),
         (["sql", "made", "selec 1"], "SQL: Parser Error"),
         (["sql", "made", "select nothing from nodes"], "SQL: Binder Error"),
         (["sql", "made", ""], "SQL: "),
@@ -254,6 +255,18 @@ def test_a_question_that_is_not_utf8_gives_no_traceback(tmp_path: Path, server: 
 def test_a_missing_node_or_tree_or_a_wrong_query_is_one_line(tmp_path: Path, words: list[str], said: str) -> None:
     stored(tmp_path)
     assert said in complaint(tmp_path, *words)
+
+
+def test_characters_that_the_locale_does_not_have_are_question_marks(tmp_path: Path) -> None:
+    stored(tmp_path, answer="3 \N{ALMOST EQUAL TO} 4")
+    assert "\n3 ? 4\n" in printed(tmp_path, "show", "made", start=installed, PYTHONIOENCODING="ascii")
+
+
+def test_values_too_long_for_a_table_are_cut_and_printed_line_by_line(tmp_path: Path) -> None:
+    stored(tmp_path)
+    lines = printed(tmp_path, "sql", "made", "select 1 as one, repeat('x', 2000) as long").splitlines()
+    assert [line.split()[0] for line in lines] == ["row", "one", "long", "Long"]
+    assert max(map(len, lines)) <= 160
 
 
 @pytest.mark.parametrize("command", [["show", "made"], ["sql", "made", "select * from nodes"]])

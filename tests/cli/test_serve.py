@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import openai
@@ -17,6 +18,7 @@ import ramet
 from ramet.cli.main import app
 from ramet.errors import ConfigError
 from ramet.store import RunDir
+from ramet.terminal.serving import run_server
 from tests.engine.faulty import Answer, Received, says, serve
 from tests.waiting import PATIENCE_S
 
@@ -131,6 +133,23 @@ def test_a_taken_port_is_one_line(tmp_path: Path):
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port}"), bind("127.0.0.1", port):
             pass
+
+
+@pytest.mark.anyio
+async def test_a_server_is_asked_once_for_its_only_model(tmp_path: Path):
+    import socket
+
+    import anyio
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        async with serve(says("unused")) as model:
+            flags = {"engine.base_url": model.url, "port": taken.getsockname()[1]}
+            start = partial(run_server, file=None, words=[], flags=flags, api_key=None, runs=tmp_path, quiet=True)
+            with pytest.raises(ConfigError, match="cannot listen"):  # the next thing after the model is known
+                await anyio.to_thread.run_sync(start)
+    assert [request.method for request in model.asked] == ["GET"]
 
 
 def test_openai_is_the_unchanged_client_of_these_tests():

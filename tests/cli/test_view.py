@@ -50,6 +50,13 @@ def test_chosen_trees_are_written_as_one_file(runs: Path, tmp_path: Path) -> Non
     assert "How many fruits are there?" in text
 
 
+def test_the_only_tree_needs_no_id(runs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tree.html"
+    found = CliRunner().invoke(app, ["view", str(runs / "orchard"), "--export", str(file)])
+    assert re.fullmatch(rf"{re.escape(str(file))}: 1 tree, \d+\.\d MB\n", found.output)
+    assert "How many fruits are there?" in file.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("asked", "kind", "words"),
     [

@@ -6,12 +6,14 @@ import gc
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 
 import ramet
+from ramet.tasks.peers.sessions import Sessions
+from ramet.tasks.peers.taskset import PeerTasks
 from ramet.tasks.peers.verifiers import SESSIONS
 from ramet.tasks.registry import load_taskset
 
@@ -175,11 +177,9 @@ def test_a_tool_that_hangs_is_text_for_the_node_and_its_sibling_goes_on(place: s
     assert score(tree) == 1.0
 
 
-def test_a_tool_that_ends_or_blocks_the_process_loses_its_own_tree_only(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ramet.tasks.peers.sessions.PING_S", 1.0)
-    taskset = load_taskset(place, call_s=2.0)
+def test_a_tool_that_ends_or_blocks_the_process_loses_its_own_tree_only(place: str) -> None:
+    taskset = cast(PeerTasks, load_taskset(place, call_s=2.0))
+    taskset.sessions = Sessions(SESSIONS.module, library="verifiers", extra="verifiers", ping_s=1.0)
     for tool, text in (("crash", "the process of the environment ended"), ("hang", "no result within 2 seconds")):
         tree = play(taskset, call("weigh", thing=1), call(tool), call("weigh", thing=1), "Answer: 10")
         assert text in read(tree)

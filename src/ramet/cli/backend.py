@@ -17,7 +17,7 @@ def serve(
     model: Annotated[str, typer.Argument(help="A Hugging Face folder, smollm2 or nano.")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Settings of SkyRL's JAX backend, like tensor_parallel_size=2."),
+        typer.Argument(metavar="KEY=VALUE", help="Settings of SkyRL's JAX backend, like tensor_parallel_size=2."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 8123,
     folder: Annotated[

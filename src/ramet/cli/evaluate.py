@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ramet.cli.options import ApiKey, ConfigFile, DataPath, Json, Runs, ShowBudget, Temperature
+from ramet.cli.options import BUDGET, MODEL, ApiKey, ConfigFile, DataPath, Json, Provider, Runs, ShowBudget, Temperature
 from ramet.errors import ConfigError
 
 
@@ -15,7 +15,7 @@ def evaluate(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME:SPLIT... [KEY=VALUE]...",
+            metavar="NAME:SPLIT | KEY=VALUE",
             help="Tasks, like craft:hard or my_tasks.py:Mine, or a pinned suite, suite:delegation-1; and any other "
             "setting, like budget.nodes=8.",
         ),
@@ -23,8 +23,9 @@ def evaluate(
     model: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=MODEL,
             help="A run directory of train or warmstart, a model folder, smollm2, or a name on a server (default: the "
-            "server's only one)."
+            "server's only one).",
         ),
     ] = None,
     methods: Annotated[
@@ -36,24 +37,38 @@ def evaluate(
     ] = None,
     budgets: Annotated[
         str | None,
-        typer.Option(help="Generated tokens per item, like 1000,2000 (default: what each task declares)."),
+        typer.Option(
+            rich_help_panel=BUDGET, help="Generated tokens per item, like 1000,2000 (default: what each task declares)."
+        ),
     ] = None,
-    number: Annotated[int | None, typer.Option("-n", min=1, help="Tasks of each split (default: 100).")] = None,
+    number: Annotated[
+        int | None, typer.Option("-n", metavar="N", min=1, help="Tasks of each split (default: 100).")
+    ] = None,
     config: ConfigFile = None,
-    base_url: Annotated[str | None, typer.Option(help="Address of the server.")] = None,
+    provider: Provider = None,
+    base_url: Annotated[str | None, typer.Option(rich_help_panel=MODEL, help="Address of the server.")] = None,
     api_key: ApiKey = None,
-    dialect: Annotated[str | None, typer.Option(help="Format of the model's actions (default: tools).")] = None,
+    dialect: Annotated[
+        str | None, typer.Option(rich_help_panel=MODEL, help="Format of the model's actions (default: tools).")
+    ] = None,
     temperature: Temperature = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed (default: 0).")] = None,
-    window: Annotated[int | None, typer.Option(help="Context window of every node, in tokens.")] = None,
+    seed: Annotated[int | None, typer.Option(rich_help_panel=MODEL, help="Random seed (default: 0).")] = None,
+    window: Annotated[
+        int | None, typer.Option(rich_help_panel=MODEL, help="Context window of every node, in tokens.")
+    ] = None,
     show_budget: ShowBudget = None,
     trained: Annotated[
-        str | None, typer.Option(help="LEAST:MOST sizes it was trained on (default: as its run directory says).")
+        str | None,
+        typer.Option(
+            rich_help_panel=MODEL,
+            metavar="LEAST:MOST",
+            help="Sizes of the tasks that it was trained on (default: those of its run directory).",
+        ),
     ] = None,
     data: DataPath = None,
     runs: Runs = Path("runs"),
     into: Annotated[Path | None, typer.Option(help="Run directory (default: one under --runs).")] = None,
-    size: Annotated[str | None, typer.Option(help="Of a pinned suite: quick or full (default: quick).")] = None,
+    size: Annotated[str | None, typer.Option(help="Size of a pinned suite: quick or full (default: quick).")] = None,
     json: Json = False,
 ) -> None:
     """Compare methods under the same budgets: one long chain, votes, fixed splits, trees of clones.
@@ -69,6 +84,7 @@ def evaluate(
     from ramet.terminal.evaluation import print_evaluation, show_progress
 
     flags = {
+        "engine.provider": provider,
         "engine.model": model,
         "engine.base_url": base_url,
         "methods": methods and methods.replace(" ", "").split(","),

@@ -24,11 +24,11 @@ from ramet.cli.options import (
 
 def fork(
     run: RunPath,
-    node: Annotated[int, typer.Option(help="Node to fork at, as `ramet show RUN --json` numbers them; 0 is the root.")],
+    node: Annotated[int, typer.Option(help="Node to fork at, as `ramet show RUN` numbers them; 0 is the root.")],
     turn: Annotated[int, typer.Option(help="Turn of the node that is taken again, counted from 0.")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Any other setting, like engine.top_p=0.9 or judge.model=NAME."),
+        typer.Argument(metavar="KEY=VALUE", help="Any other setting, like engine.top_p=0.9 or judge.model=NAME."),
     ] = None,
     tree: Annotated[
         str | None, typer.Option(help="The tree whose id this is or begins with; not needed if there is only one.")

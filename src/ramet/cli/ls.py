@@ -11,7 +11,7 @@ from ramet.cli.options import Json
 
 
 def ls(
-    runs: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder with run directories.")] = Path("runs"),
+    runs: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with run directories.")] = Path("runs"),
     json: Json = False,
 ) -> None:
     """List the run directories of a folder, newest first: kind, steps or trees, success, when, size."""

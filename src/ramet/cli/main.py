@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import sys
 from typing import Annotated, Any, cast
@@ -26,6 +28,7 @@ from ramet.types import printable
 CliError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 INTERRUPTED = 130
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a full disk, a quota, a disk that cannot be written to
 RENAMED_FLAGS = {"--context": "--window", "--file": "--context", "--stdin": "-"}  # only errors use them
 
 app = typer.Typer(
@@ -39,6 +42,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point. An expected error is one line on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")  # a locale without these characters: ? in their place
     logging.getLogger("ramet").addHandler(LoggedLines())
     try:
         command = hide_types_of_flags(typer.main.get_command(app))
@@ -50,6 +56,10 @@ def main() -> None:
         code = _fail(message) if message else 0  # without one it has printed the help of a group of commands
     except RametError as error:
         code = _fail(str(error))
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        code = _fail(f"cannot write{f' to {error.filename}' if error.filename else ''}: {error.strerror}")
     except (KeyboardInterrupt, typer.Abort):
         code = _fail("interrupted", code=INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ramet.cli.options import (
+    INPUT,
     ApiKey,
     BaseUrl,
     CloneModel,
@@ -41,35 +42,52 @@ def run(
     question: Annotated[
         str | None,
         typer.Argument(
-            metavar="QUESTION", help="A question, or a task as NAME:SPLIT/INDEX, like craft:hard/17; - reads it."
+            metavar="QUESTION",
+            help="A question, or a task as NAME:SPLIT/INDEX, like craft:hard/17. - reads it from standard input.",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[-] [KEY=VALUE]...",
-            help="- adds standard input as a text. Any other setting, like budget.turns=4 or taskset.digits=2.",
+            metavar="- | KEY=VALUE",
+            help="- adds standard input as a text. KEY=VALUE is any other setting, like budget.turns=4 or "
+            "taskset.digits=2.",
         ),
     ] = None,
     context: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="A text that the model may read and hand to clones. Can be repeated."),
+        typer.Option(
+            rich_help_panel=INPUT,
+            metavar="FILE",
+            help="A text that the model may read and hand to clones. Can be repeated.",
+        ),
     ] = None,
     system: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A text that is added to the system prompt of every node.")
+        str | None,
+        typer.Option(
+            rich_help_panel=INPUT, metavar="FILE", help="A text that is added to the system prompt of every node."
+        ),
     ] = None,
     functions: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE[:NAME]", help="Python functions, or a World, that the model may call."),
+        typer.Option(
+            rich_help_panel=INPUT, metavar="FILE[:NAME]", help="Python functions, or a World, that the model may call."
+        ),
     ] = None,
     mcp: Annotated[
         list[str] | None,
-        typer.Option(metavar="COMMAND|URL", help="An MCP server whose tools the model may call. Can be repeated."),
+        typer.Option(
+            rich_help_panel=INPUT,
+            metavar="COMMAND|URL",
+            help="An MCP server whose tools the model may call. Can be repeated.",
+        ),
     ] = None,
     questions: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Many questions instead of one: a line or a JSON object each. Can be resumed."
+            rich_help_panel=INPUT,
+            metavar="FILE",
+            help="Many questions instead of one: a line or a JSON object each. Can be resumed.",
         ),
     ] = None,
     config: ConfigFile = None,

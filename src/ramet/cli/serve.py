@@ -33,9 +33,7 @@ from ramet.cli.view import viewing
 def serve(
     settings: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...", help="Any other setting, like budget.turns=4 or max_body_bytes=65536."
-        ),
+        typer.Argument(metavar="KEY=VALUE", help="Any other setting, like budget.turns=4 or max_body_bytes=65536."),
     ] = None,
     config: ConfigFile = None,
     host: Annotated[

@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 
 from ramet.cli.options import ApiKey
+from ramet.draw import counted
+from ramet.errors import StoreError
 from ramet.types import printable
 
 View = Annotated[bool, typer.Option("--view", help="Follow it in the browser; the page stays until Ctrl-C.")]
@@ -20,13 +22,13 @@ View = Annotated[bool, typer.Option("--view", help="Follow it in the browser; th
 def view(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN]...", help="Run directories, or folders of them (default: runs)."),
+        typer.Argument(metavar="RUN", help="Run directories, or folders of them (default: runs)."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 is a free one.")] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, and open no browser.")] = False,
     tree: Annotated[
         list[str] | None,
-        typer.Option(help="Open this tree, by its id or the beginning of it; with --export, repeat it."),
+        typer.Option(metavar="ID", help="Open this tree, by its id or the beginning of it; with --export, repeat it."),
     ] = None,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the trees named by --tree as one HTML file, and end.")
@@ -84,7 +86,10 @@ def viewing(wanted: bool, runs: Path, *, stay: bool = True) -> Generator[None]:
         return
     from ramet.view import start
 
-    runs.mkdir(parents=True, exist_ok=True)
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write to {runs}: {error.strerror}") from None
     with start([runs]) as viewer:
         own = [name for name, path in viewer.api.catalog.runs().items() if path == runs.resolve()]
         _announce(viewer.link(own[0]) if own else viewer.url + "#/newest", open_browser=True)
@@ -119,7 +124,6 @@ def _wait() -> None:
 
 
 def _export(runs: list[Path], trees: list[str], file: Path) -> None:
-    from ramet.errors import StoreError
     from ramet.view.export import export
 
     page = export(runs, trees)
@@ -127,6 +131,5 @@ def _export(runs: list[Path], trees: list[str], file: Path) -> None:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
         raise StoreError(f"cannot write {file}: {error.strerror}") from None
-    typer.echo(
-        f"{printable(str(file))}: {len(trees)} {'tree' if len(trees) == 1 else 'trees'}, {len(page) / 1e6:.1f} MB"
-    )
+    written = counted(max(1, len(trees)), "tree")
+    typer.echo(f"{printable(str(file))}: {written}, {len(page) / 1e6:.1f} MB")

@@ -30,6 +30,7 @@ ANY_URL = EngineConfig().base_url
 WHICH_MODEL = (
     "which model? give --model NAME (the server's /v1/models lists them), a run directory, a folder, or smollm2"
 )
+UNREACHABLE = "cannot reach"  # how the error of a server begins to which there is no connection
 OpenedEngine: TypeAlias = Union[HttpEngine, "LocalEngine", "RemoteEngine"]
 
 
@@ -63,6 +64,8 @@ async def check_named(engine: HttpEngine) -> None:
     try:
         await engine.check()
     except EngineError as error:
+        if named and str(error).startswith(UNREACHABLE):
+            raise EngineError(f"{error}; is the server running? --base-url names another one") from None
         if named or str(error).startswith("which model?"):
             raise
         raise ConfigError(f"{WHICH_MODEL} ({error})") from None

@@ -26,7 +26,7 @@ from ramet import plugins
 from ramet.agent.dialects import make_dialect
 from ramet.config import build, load, merge_settings, names_server, settings_of, to_toml
 from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, closing, open_engines, with_model
+from ramet.engine.open import OpenedEngine, check_named, closing, open_engines, with_model
 from ramet.errors import ConfigError, EngineError
 from ramet.evaluate.journal import Journal
 from ramet.evaluate.model import Model, engine_facts, find_model, hardware, weights_stamp
@@ -292,7 +292,7 @@ async def resume(
     `slots` limit the trees that run at the same time, of several evaluations together.
     """
     if isinstance(engine, HttpEngine):
-        await engine.check()
+        await check_named(engine)
     run = eval_run.find() or eval_run.create()
     on_start(run)
     with exclusive_lock(run.path):

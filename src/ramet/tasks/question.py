@@ -131,7 +131,7 @@ def names_task(question: str) -> bool:
 def _checked(plan: RunPlan) -> RunPlan:
     config = plan.config
     if not config.question.strip():
-        raise ConfigError("the question is empty")
+        raise ConfigError("the question is empty: write it in quotes, or - to read it from standard input")
     if not config.engine.model and config.engine.kind == "local":
         raise ConfigError(WHICH_MODEL)
     if clean(config.question) != config.question:

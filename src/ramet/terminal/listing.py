@@ -19,7 +19,8 @@ from ramet.terminal.console import command, out, print_json, table_console
 
 COLUMNS = ("run", "kind", "what", "done", "success", "when", "size")
 TO_THE_RIGHT = ("done", "success", "size")
-WHAT = COLUMNS.index("what")  # the column that gives way where the terminal is narrow
+LEFT_OUT = ("what", "size", "when", "success", "done", "kind")  # where the terminal is narrow, in this order
+WHAT = COLUMNS.index("what")
 ABOUT_WIDTH, MIN_ABOUT = 40, 8
 GAP = 2  # spaces between columns
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -39,22 +40,31 @@ def print_runs(folder: Path, *, as_json: bool) -> None:
 
 
 def table_of(rows: Sequence[Sequence[str]], *, width: int) -> Table:
-    """The rows in columns: the third, then the first, are cut to the width, the others never."""
+    """The rows in columns. In a narrow terminal the third is cut, then columns are left out; paths are never cut."""
     widths = [max(map(cell_len, column)) for column in zip(COLUMNS, *rows, strict=True)]
-    left = width - sum(widths) + widths[WHAT] - GAP * (len(COLUMNS) - 1)
-    shown = [place for place in range(len(COLUMNS)) if place != WHAT or left >= min(MIN_ABOUT, widths[WHAT])]
-    room = max(MIN_ABOUT, left + widths[0] + GAP) if WHAT not in shown else widths[0]  # for the name
+    shown, about = _fitting(widths, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place in shown:
-        least = None if place in (0, WHAT) else widths[place]
         justify = "right" if COLUMNS[place] in TO_THE_RIGHT else "left"
-        table.add_column(
-            COLUMNS[place], justify=justify, min_width=least, max_width=room if place == 0 else None, no_wrap=True
-        )
+        least = about if place == WHAT else min(widths[place], width)
+        table.add_column(COLUMNS[place], justify=justify, min_width=least, no_wrap=place > 0, overflow="fold")
     for row in rows:
-        cells = [one_line(cell, left) if place == WHAT else cell for place, cell in enumerate(row)]
+        cells = [one_line(cell, about) if place == WHAT else cell for place, cell in enumerate(row)]
         table.add_row(*(Text(cells[place]) for place in shown))
     return table
+
+
+def _fitting(widths: Sequence[int], width: int) -> tuple[list[int], int]:
+    """The columns that fit, and the room for the one that may be cut."""
+    shown = list(range(len(COLUMNS)))
+    about = width - sum(widths) + widths[WHAT] - GAP * (len(COLUMNS) - 1)
+    if about >= min(MIN_ABOUT, widths[WHAT]):
+        return shown, min(about, widths[WHAT])
+    for name in LEFT_OUT:
+        shown.remove(COLUMNS.index(name))
+        if sum(widths[place] + GAP for place in shown) - GAP <= width:
+            break
+    return shown, 0
 
 
 def row_of(run: Listing) -> list[str]:

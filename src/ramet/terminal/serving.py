@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from ramet.config import load
-from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engine, with_model
+from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engine
 from ramet.serve.server import Served, banner, print_line, read_access, serve
 from ramet.serve.settings import ServeConfig
 from ramet.terminal.trees import check_engines, within_window
@@ -35,7 +35,6 @@ def run_server(
     config = load(ServeConfig, file=file, words=words, flags=flags)
     clone_config(config.engine, config.clone)
     read_access(config)
-    config = replace(config, engine=with_model(config.engine, api_key=api_key))
     engine = open_engine(config.engine, api_key=api_key)
     clones = open_clone_engine(config.engine, config.clone, api_key=api_key)
     anyio.run(partial(_serve, config, engine, clones, runs=runs, quiet=quiet))

@@ -39,7 +39,7 @@ from ramet.types import Node, Tree
 
 Config = TypeVar("Config", RunConfig, ServeConfig)
 READABLE = 8  # characters: a column of a table is not narrower, unless its name is
-MAX_RECORDS, LONG_VALUE = 20, 1000  # rows, and characters of a value, where a table would be too wide
+MAX_RECORDS, LONG_VALUE = 20, 1000  # rows of a query that are printed value by value; characters too long for a table
 MAX_DRAWN = 10  # trees drawn by one command; a run may hold thousands
 
 
@@ -196,7 +196,10 @@ def save_moving_tree(path: Path, file: Path, *, tree_id: str | None) -> None:
     trees = _matching_trees(path, tree_id, limit=1)
     if not trees:
         raise StoreError(f"{path} has no finished tree yet")
-    write_text(file, moving_tree(trees[0]) + "\n")
+    try:
+        write_text(file, moving_tree(trees[0]) + "\n")
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror or error}") from None
     out.print(f"{file}: tree {trees[0].id}, {counted(len(trees[0].nodes), 'node')}")
 
 
@@ -234,7 +237,8 @@ def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
     if as_json:
         return print_json([dict(zip(names, row, strict=True)) for row in rows])
     console = table_console()
-    if sum(min(len(name), READABLE) + 3 for name in names) > console.width:
+    wide = sum(min(len(name), READABLE) + 3 for name in names) > console.width
+    if wide or any(len(str(value)) > LONG_VALUE for row in rows for value in row):
         return _print_records(names, rows)
     table = Table(*names)
     for row in rows:

@@ -65,7 +65,9 @@ class Api:
     def index(self, path: Path) -> Index:
         """The table of a run, with what was written by now."""
         with self._lock:
-            index = self._indexes.setdefault(path, Index(path))
+            index = self._indexes.get(path)
+            if index is None:
+                index = self._indexes[path] = Index(path)
         index.refresh()
         return index
 

@@ -19,17 +19,19 @@ ENTRY = "app.js"
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) (\w+)", re.MULTILINE)
 MAX_TREES = 200
+TWO_TREES = "select tree from trees limit 2"
 
 
 def export(runs: Sequence[Path], trees: Sequence[str]) -> str:
-    """The page with these trees of the first run that has them. Ids may be cut short if they stay unambiguous."""
+    """The page with these trees of the first run that has them; without ids, the only tree of the runs.
+
+    Ids may be cut short if they stay unambiguous.
+    """
     api = Api(Catalog(runs))
-    if not trees:
-        raise ConfigError("which trees? give --tree ID, once per tree")
     if len(trees) > MAX_TREES:
         raise ConfigError(f"one file holds at most {MAX_TREES} trees; got {len(trees)}")
     try:
-        places = [find_tree(api, tree) for tree in trees]
+        places = [find_tree(api, tree) for tree in trees] or [_only_tree(api)]
         return page(dict(_answers(api, places)), title=f"ramet: {', '.join(tree for _, tree in places)[:80]}")
     finally:
         api.close()
@@ -46,6 +48,14 @@ def find_tree(api: Api, tree: str) -> tuple[str, str]:
         if ids:
             raise StoreError(f"several trees begin with {tree!r}: {', '.join(ids)}")
     raise StoreError(f"no run has a tree {tree!r}")
+
+
+def _only_tree(api: Api) -> tuple[str, str]:
+    names = list(api.catalog.runs())
+    found = [(name, row["tree"]) for name in names for row in api.index(api.path({"run": name})).rows(TWO_TREES, [])]
+    if len(found) != 1:
+        raise ConfigError("which trees? give --tree ID, once per tree")
+    return found[0]
 
 
 def _answers(api: Api, places: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Any]]:

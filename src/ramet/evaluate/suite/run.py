@@ -16,7 +16,7 @@ import anyio
 
 from ramet.config import load, settings_of, to_toml
 from ramet.engine.http import HttpEngine
-from ramet.engine.open import OpenedEngine, closing, open_engine, with_model
+from ramet.engine.open import OpenedEngine, check_named, closing, open_engine, with_model
 from ramet.errors import ConfigError, EngineError, RametError, StoreError
 from ramet.evaluate.journal import Journal
 from ramet.evaluate.model import engine_facts, find_model, hardware, weights_stamp
@@ -152,7 +152,7 @@ class SuiteJobs:
     async def run(self, engine: OpenedEngine) -> None:
         async with closing(engine):
             if isinstance(engine, HttpEngine):
-                await engine.check()
+                await check_named(engine)
             self.on_start(RunDir(self.plan.folder))
             slots = anyio.Semaphore(next(iter(self.plan.configs.values())).concurrency)
             async with anyio.create_task_group() as group:

@@ -45,8 +45,8 @@ class Sessions:
         Sessions("ramet.tasks.peers.verifiers", library="verifiers", extra="verifiers").call("close", 1, seconds=5)
     """
 
-    def __init__(self, module: str, *, library: str, extra: str) -> None:
-        self.module, self.library, self.extra = module, library, extra
+    def __init__(self, module: str, *, library: str, extra: str, ping_s: float = PING_S) -> None:
+        self.module, self.library, self.extra, self.ping_s = module, library, extra, ping_s
         self._process: _Process | None = None
         self._posted: deque[tuple[str, tuple[Any, ...]]] = deque()
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class Sessions:
 
     def _kill_if_blocked(self, process: _Process) -> None:
         number, future = process.send(PING, ())
-        if not _wait(future, PING_S):
+        if not _wait(future, self.ping_s):
             process.cancel(number)
             process.end()
 

@@ -47,15 +47,15 @@ export async function runsPage(root, { go }) {
       last.tokens !== undefined ? ["tokens", num(Math.round(last.tokens))] : null,
       ...(last.success === undefined ? run.methods.slice(0, 4).map((one) => [one.method, `${percent(one.right)} of ${num(one.items)}`]) : []),
     ].filter(Boolean);
-    return h(
-      "a", { class: "run-card" + (place === selected ? " on" : ""), role: "listitem", href: `#/run/${encodeURIComponent(run.id)}` },
+    return h("div", { role: "listitem" }, h(
+      "a", { class: "run-card" + (place === selected ? " on" : ""), href: `#/run/${encodeURIComponent(run.id)}` },
       h("span", { class: "run-name" }, run.id, run.live ? h("span", { class: "chip live" }, "● being written") : null),
       h("span", { class: "soft" }, `${KINDS[run.kind] || run.kind}${run.steps ? `, ${num(run.steps)} steps` : ""}`),
       h("span", { class: "run-task" }, short(run.task, 90)),
       h("span", { class: "numbers" }, numbers.map(([name, value]) => h("span", {}, h("i", {}, name), ` ${value}`))),
       spark(run.course),
       h("span", { class: "soft when-made" }, ago(Date.parse(run.created))),
-    );
+    ));
   }
 
   function key(event) {

@@ -16,8 +16,8 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
   const state = { run, base, shaped: null, selected: node, turn, folded: new Set(), shown: null, hits: null, credit: null, fork: null, stored: false, texts: null };
   const filters = { wrong: false, stop: "", depth: "", verdict: "", q: "" };
   const head = h("header", { class: "top" });
-  const stats = h("div", { class: "stats" });
-  const tools = h("div", { class: "tools" });
+  const stats = h("div", { class: "stats", role: "region", "aria-label": "What the tree used" });
+  const tools = h("div", { class: "tools", role: "region", "aria-label": "Drawings and filters" });
   const stage = h("section", { class: "stage", "aria-label": "The tree" });
   const side = h("aside", { class: "node", "aria-labelledby": "node-title", tabindex: "-1" });
   const close = h("button", { type: "button", class: "close-node", onclick: () => document.body.classList.remove("has-node") }, "← back to the tree");

@@ -64,7 +64,7 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
       compare, note,
     );
     fill(header, COLUMNS.map(([sort, label], i) => h("div", { role: "columnheader", class: `c${i}`, "aria-sort": sort && filters.sort === sort ? (filters.down ? "descending" : "ascending") : null },
-      sort ? h("button", { type: "button", onclick: () => order(sort) }, label, filters.sort === sort ? (filters.down ? " ↓" : " ↑") : "") : label)));
+      sort ? h("button", { type: "button", onclick: () => order(sort) }, label, filters.sort === sort ? (filters.down ? " ↓" : " ↑") : "") : label || h("span", { class: "offscreen" }, "compare"))));
   }
 
   function order(sort) {
