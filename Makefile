@@ -9,6 +9,9 @@ CLUSTER := .venv-cluster
 CORES := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 PARALLEL := -n $(shell expr $(CORES) + 1) --maxprocesses 4 --dist worksteal
 
+# Compiled tests are kept: to compile all of them takes each worker eight seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo docs test test-clients test-proxy test-cluster test-slow test-gpu test-peers docs-check fuzz soak soak-serve partial-answers check format clean help
 
 help:            ## this list

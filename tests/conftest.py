@@ -23,6 +23,9 @@ from tests import fork_server
 
 T = TypeVar("T")
 
+# While tests are imported there is next to nothing to collect, and much to go through.
+gc.disable()
+
 # A busy machine may take any time for one example.
 settings.register_profile("ramet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ramet")
@@ -41,6 +44,7 @@ def pytest_collection_finish() -> None:
     """Leave all that is imported by now out of garbage collection: to go through it takes longer than most tests."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -153,7 +153,7 @@ def _preload(words: list[str]) -> None:
     from importlib import import_module
 
     heavy = words[:1] and words[0] in USE_TORCH
-    if "ramet.models.folders" in sys.modules or ("ramet.cli.main" in sys.modules and not heavy):
+    if "torch" in sys.modules or ("ramet.cli.main" in sys.modules and not heavy):
         return
     files = [file.relative_to(SOURCE).with_suffix("") for file in sorted(Path(SOURCE).rglob("*.py"))]
     for name in (*LIBRARIES, *(".".join(file.parts).removesuffix(".__init__") for file in files)):

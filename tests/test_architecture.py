@@ -63,9 +63,15 @@ def package(module: str) -> str:
 @cache
 def imports(module: str, *, types: bool = False) -> frozenset[str]:
     """What a module imports, of ramet and of others; with `types`, what it imports for type checkers alone."""
+    guarded = {id(node) for block in nodes(module) if _is_type_checking(block) for node in ast.walk(block)}
+    return frozenset(name for node in nodes(module) if (id(node) in guarded) == types for name in _imported(node))
+
+
+@cache
+def nodes(module: str) -> tuple[ast.AST, ...]:
+    """The statements with names in them that a module can import, and the conditions around them."""
     tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
-    guarded = {id(node) for block in ast.walk(tree) if _is_type_checking(block) for node in ast.walk(block)}
-    return frozenset(name for node in ast.walk(tree) if (id(node) in guarded) == types for name in _imported(node))
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.If | ast.Import | ast.ImportFrom))
 
 
 def _is_type_checking(node: ast.AST) -> bool:
