@@ -12,8 +12,6 @@ from dataclasses import asdict
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ramet.budget import Budget
 from ramet.config import build
 from ramet.types import Judgement, Node, Piece, Refusal, State, Stop, Task, Tree, Turn, Usage, Verdict, clean
@@ -159,6 +157,7 @@ def _token_columns(nodes: Sequence[Node]) -> dict[str, pa.Array]:
 
     Tokens are most of what a tree holds, so these columns are made from flat arrays and not value by value.
     """
+    import numpy as np
     import pyarrow as pa
 
     pieces = [piece for node in nodes for piece in node.pieces]
