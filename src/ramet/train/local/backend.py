@@ -172,15 +172,15 @@ class LocalBackend:
     def _limit_overhead(self) -> None:
         """One thread for a very small model on a CPU, as in the engine: several would mostly wait for each other.
 
-        On a GPU, the threads of the engine, of the trees and of the learner take turns often. Python looks for garbage
-        less often on both.
+        On a GPU, the threads of the engine, of the trees and of the learner take turns often, and Python looks for
+        garbage less often.
         """
         core = self.learner.policy.core
         if core.device.type == "cpu" and core.num_parameters() < SINGLE_THREAD_BELOW:
             torch.set_num_threads(1)
         if core.device.type == "cuda":
             sys.setswitchinterval(SWITCH_INTERVAL_S)
-        gc.set_threshold(GARBAGE_THRESHOLD, *self._garbage_thresholds_before[1:])
+            gc.set_threshold(GARBAGE_THRESHOLD, *self._garbage_thresholds_before[1:])
 
 
 async def _call(work: Callable[[], T]) -> T:
