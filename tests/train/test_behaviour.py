@@ -94,6 +94,8 @@ CALL = '{"name": "craft", "arguments": {"target": "axe"}}'
         ((CALL, "", ""), 2 / 3),  # the root worked, its clones did not
         (("", "", CALL), 0 / 3),  # whoever works, works for all above
         (("", "craft ('axe')", ""), 1 / 3),
+        (("", "an axe\n$ craft axe", ""), 1 / 3),
+        (("", "it costs $ craft", ""), 3 / 3),
         (("", "", "I could craft an axe. I have crafted (an axe)"), 3 / 3),
         (("", "", '{"name": "get_info"}'), 3 / 3),  # looking something up is no work
     ],

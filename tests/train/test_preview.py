@@ -42,5 +42,15 @@ def test_the_window_of_the_model_counts_too(tmp_path: Path) -> None:
         tried(small.config(folder))
 
 
+def test_the_window_of_a_model_that_is_still_to_be_made_counts_too() -> None:
+    with pytest.raises(ConfigError, match=r"budget\.window is 512 \(the model reads at most 512 tokens"):
+        tried(TrainConfig(model="nano", task="number_search:train", dialect="tools", budget={"window": 1400}))
+
+
+def test_clones_that_a_limit_stopped_are_counted() -> None:
+    said = tried(load(TrainConfig, file=recipe_file("nano"), words=["budget.tokens=60"]))
+    assert "not right, with 3 nodes (2 stopped by budget) and " in said
+
+
 def test_a_model_that_is_elsewhere_is_no_error() -> None:
     assert tried(TrainConfig(model="not-here")).startswith("no task was tried: no tokenizer at 'not-here'")

@@ -16,6 +16,7 @@ from ramet.errors import ConfigError
 from ramet.train.backend_settings import BackendConfig
 from ramet.train.demos import DemosConfig
 from ramet.train.loss import Loss
+from ramet.train.players.settings import CollectConfig
 from ramet.train.settings import (
     CurriculumConfig,
     EvalConfig,
@@ -29,9 +30,9 @@ from ramet.train.settings import (
 
 SETTINGS: dict[type[Any], str] = {
     TrainConfig: "name model task taskset world dialect steps tasks_per_step group_size curriculum refill overlap "
-    "overlap_by max_age seed temperature budget budget_per show_budget allow_same_goal allow_impossible instructions "
-    "delegate_instructions judge rule credit counterfactual loss update sampler backend eval warm demos track "
-    "max_logprob_gap save_every keep_checkpoints keep_best stop minutes",
+    "overlap_by max_age collect seed temperature budget budget_per show_budget allow_same_goal allow_impossible "
+    "instructions delegate_instructions judge rule credit counterfactual loss update sampler backend eval warm demos "
+    "track max_logprob_gap save_every keep_checkpoints keep_best stop minutes",
     WarmConfig: "name model task taskset world run least honest_failures dialect delegate steps trees_per_step workers "
     "seed budget show_budget allow_impossible instructions delegate_instructions loss update sampler backend track "
     "save_every keep_checkpoints",
@@ -39,9 +40,10 @@ SETTINGS: dict[type[Any], str] = {
     "max_grad_norm micro_batch_tokens packed skip_zero_credit compile add_gradients "
     "gradient_checkpointing lora_rank lora_alpha",
     SamplerConfig: "device dtype max_batch cache_tokens window",
+    CollectConfig: "processes",
     BackendConfig: "kind base_url base_model rank chunk deadline_s reduction merge",
     CurriculumConfig: "sizes splits target floor width decay",
-    StopConfig: "fraction least window no_signal_steps",
+    StopConfig: "fraction least window no_signal_steps when",
     EvalConfig: "every task num_tasks temperature budget",
     Loss: "kind bounds dual_clip ceiling kl kl_gradient aggregation divisor",
     DemosConfig: "weight trees_per_step task taskset run least honest_failures delegate budget show_budget",
@@ -72,7 +74,7 @@ def test_reading_settings_loads_no_torch() -> None:
     [
         ("steps=0", "steps is a number from 1 up; got 0"),
         ("temperature=0", "temperature is a number above 0; got 0"),
-        ("task=arithmetic", "'arithmetic' is not a taskset and its split: write NAME:SPLIT, like craft:hard"),
+        ("task=arithmetic", "arithmetic needs a split: arithmetic:train, arithmetic:eval, arithmetic:long"),
         ("eval.task=a:b/3", "'a:b/3' is not a taskset and its split"),
         ("budget.tokns=3", "unknown setting 'budget.tokns': did you mean budget.tokens?"),
         ("budget.tokens=[9, 3]", "budget.tokens: the lower bound comes first; got [9, 3]"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ramet.errors import ConfigError
 from ramet.train.settings import StopConfig
-from ramet.train.watch import STOPPED, delegation_note, evaluation_value, moving_means, stop_reason
+from ramet.train.watch import STOPPED, delegation_note, evaluation_value, moving_means, stop_reason, stop_rule
 
 
 def records(*success: float | None, flat: int = 0, **more: Any) -> list[dict[str, Any]]:
@@ -129,3 +131,25 @@ def test_the_best_model_is_chosen_by_success_or_else_by_score() -> None:
     assert evaluation_value({"eval_success": 0.0, "eval_score": 0.4}) == 0.0
     assert evaluation_value({"eval_success": None, "eval_score": 0.4}) == 0.4
     assert evaluation_value({"success": 0.5}) is None
+
+
+def test_a_rule_of_your_own_stops_a_run_with_its_reason(tmp_path: Path) -> None:
+    file = tmp_path / "enough.py"
+    file.write_text("def enough(metrics):\n    return 'good enough' if metrics[-1]['success'] > 0.8 else None\n")
+    stop = StopConfig(when=f"{file}:enough")
+    assert stop_reason(records(0.9, 0.7), stop, stop_rule(stop)) is None
+    assert stop_reason(records(0.7, 0.9), stop, stop_rule(stop)) == "good enough"
+    assert stop_rule(StopConfig()) is None
+
+
+def test_a_rule_of_your_own_sees_only_the_steps_since_the_last_stop() -> None:
+    before = records(0.9, 0.9)
+    before[-1][STOPPED] = "good enough"
+    seen: list[int] = []
+    assert stop_reason([*before, *records(0.1, 0.2)], StopConfig(), lambda recent: seen.append(len(recent))) is None
+    assert seen == [2]
+
+
+def test_a_rule_of_your_own_returns_a_reason_or_none() -> None:
+    with pytest.raises(ConfigError, match=r"stop\.when must return a text.*; got True"):
+        stop_reason(records(0.5), StopConfig(), lambda recent: True)

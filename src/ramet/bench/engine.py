@@ -304,15 +304,17 @@ def _folder(model: str, dtype: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def write_random_model(model: str, folder: Path, dtype: str) -> None:
-    """Write the configuration and weights of a random model, always the same ones."""
+def write_random_model(model: str, folder: Path, dtype: str, *, vocabulary: int | None = None) -> None:
+    """Write the configuration and weights of a random model, always the same ones.
+
+    `vocabulary` is another number of tokens than the model's own.
+    """
     import torch
     from safetensors.torch import save_file
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        **RANDOM_MODELS[model], tie_word_embeddings=True, architectures=["LlamaForCausalLM"], dtype=dtype
-    )
+    shape: dict[str, Any] = RANDOM_MODELS[model] | ({} if vocabulary is None else {"vocab_size": vocabulary})
+    config = LlamaConfig(**shape, tie_word_embeddings=True, architectures=["LlamaForCausalLM"], dtype=dtype)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         made: Any = LlamaForCausalLM(config).to(getattr(torch, dtype))

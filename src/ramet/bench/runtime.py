@@ -147,7 +147,8 @@ def _peak_mb() -> float:
     status = Path("/proc/self/status")
     if status.exists():
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 def bench(*, fanout: int, depth: int, open_nodes: int, repeat: int, python: Path | None, as_json: bool) -> None:

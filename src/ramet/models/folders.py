@@ -94,8 +94,10 @@ def _choose_dtype(wanted: str | None, device: torch.device) -> torch.dtype:
 
 def _check_folder(folder: Path) -> Path:
     if not folder.is_dir():
+        name = str(folder)
+        hub = f"; nothing is downloaded: hf download {name} --local-dir {folder.name}" if name.count("/") == 1 else ""
         raise ConfigError(
-            f"no model at {str(folder)!r}: give a folder with config.json and safetensors, {SMOLLM2} or {NANO}"
+            f"no model at {name!r}: give a folder with config.json and safetensors, {SMOLLM2} or {NANO}{hub}"
         )
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} has no config.json: it is not a Hugging Face model folder")

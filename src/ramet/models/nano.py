@@ -32,6 +32,7 @@ WORDS = ("\n\n", "Compute ", *CODES_GOAL, " codes\n", "> ", "= ", "< ")
 TOTALS = tuple(f"={digit}\n" for digit in range(10))  # a result at the end of its line
 PARTS = tuple(f":{digit}" for digit in range(10))  # a digit after a colon
 PLACES = tuple(map("".join, product("01?", repeat=4)))  # four places of a code
+WINDOW = 512  # tokens that the model reads at most
 ALPHABET = ("\n", *map(chr, range(32, 127)))
 VOCABULARY = {
     text: number for number, text in enumerate([*CONTROL, UNKNOWN, *WORDS, *TOTALS, *PARTS, *PLACES, *ALPHABET])
@@ -75,7 +76,7 @@ def nano_tokenizer_files(folder: str | Path) -> Path:
 
 
 def nano_model(
-    *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
+    *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = WINDOW, seed: int = 0
 ) -> LlamaForCausalLM:
     """A Llama with random weights, determined by `seed`; about 330,000 parameters with the default sizes."""
     if min(hidden, layers, heads, window) < 1 or hidden % (2 * heads):
@@ -105,7 +106,7 @@ def nano_model(
 
 
 def write_nano(
-    folder: str | Path, *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = 512, seed: int = 0
+    folder: str | Path, *, hidden: int = 128, layers: int = 2, heads: int = 4, window: int = WINDOW, seed: int = 0
 ) -> Path:
     """Write a new model and its tokenizer to a folder, in the format that every Hugging Face loader reads.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from ramet.types import Piece
 
@@ -82,6 +82,10 @@ class TokenRenderer:
         self._shared = lru_cache(maxsize=64)(self._system)
         # An engine decodes a completion, and then the transcript of the node that it is for.
         self._decode = lru_cache(maxsize=1024)(self._decode_once)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: without what is cached."""
+        return type(self), (self.tokenizer, self.chat)
 
     @cached_property
     def end_of_turn(self) -> int | None:

@@ -100,12 +100,13 @@ def _actions(taskset: Taskset | None, task: Task) -> Collection[str]:
 def _unearned(tree: Tree, actions: Collection[str]) -> tuple[int, int]:
     """Right nodes, and those of them in whose subtree no sampled text calls one of the actions.
 
-    Calls are recognised by their form, `"name"` or `name(`. Whether a call succeeded is not recorded: a try counts.
+    Calls are recognised by their form: `"name"`, `name(`, or `$ name` at the start of a line. Whether a call succeeded
+    is not recorded: a try counts.
     """
     if not actions:
         return 0, 0
     names = "|".join(map(re.escape, actions))
-    call = re.compile(rf"[\"'](?:{names})[\"']|\b(?:{names})\s*\(")
+    call = re.compile(rf"[\"'](?:{names})[\"']|\b(?:{names})\s*\(|^\$ ?(?:{names})\b", re.MULTILINE)
     worked: set[int] = set()
     for node in reversed(tree.nodes):  # a child comes after its parent
         if node.index in worked or any(piece.sampled and call.search(piece.text) for piece in node.pieces):

@@ -7,7 +7,7 @@ saved, and a run that was killed plays the very same trees again.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import anyio
@@ -104,14 +104,21 @@ def draw_budget(budget: Budget, bounds: Bounds, *, seed: int) -> Budget:
     return replace(budget, **drawn)
 
 
-def _options_of(attempt: Attempt, options: TreeOptions) -> TreeOptions:
+def options_of(attempt: Attempt, options: TreeOptions) -> TreeOptions:
+    """How the tree of an attempt is run; `options` has what all trees share."""
     return replace(options, budget=attempt.budget, seed=attempt.seed, name=attempt.id)
 
 
+Play = Callable[[Taskset, Attempt, TreeOptions], Awaitable[Tree]]  # runs a tree and grades every node
+
+
+async def play_here(taskset: Taskset, attempt: Attempt, options: TreeOptions) -> Tree:
+    """Play a tree in this process."""
+    return await play(taskset, attempt.task, options_of(attempt, options))
+
+
 async def collect(
-    taskset: Taskset,
-    attempts: Sequence[Attempt],
-    options: TreeOptions,
+    taskset: Taskset, attempts: Sequence[Attempt], options: TreeOptions, *, play: Play = play_here
 ) -> list[Tree]:
     """Run all attempts in parallel and grade every node; trees come back in the order of the attempts."""
     trees: list[Tree | None] = [None] * len(attempts)
@@ -120,7 +127,7 @@ async def collect(
     async def run_one(place: int) -> None:
         attempt = attempts[place]
         try:
-            tree = await play(taskset, attempt.task, _options_of(attempt, options))
+            tree = await play(taskset, attempt, options)
         except RametError as error:  # raised below, not inside an exception group
             failed.append(error)
             group.cancel_scope.cancel()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
 from ramet.tasks.worlds import with_world
 from ramet.train.backend import Backend
-from ramet.train.collect import collect, step_attempts
+from ramet.train.collect import Play, collect, play_here, step_attempts
 from ramet.train.curriculum import Curriculum
 from ramet.train.decisions import DecisionReplays
 from ramet.train.demos import demos_source, open_demos
@@ -43,9 +44,12 @@ from ramet.train.phase import (
     check_overlap,
     continue_run,
     ignore,
+    is_complete,
     reopen_run,
     tracked,
 )
+from ramet.train.players.pool import Players
+from ramet.train.players.settings import check_references
 from ramet.train.preview import check_first_task
 from ramet.train.refill import collect_with_signal, step_groups
 from ramet.train.settings import TrainConfig, WarmConfig, resolve_model_path, warm_config
@@ -53,6 +57,7 @@ from ramet.train.step import credited_rows
 from ramet.train.track import OnStep, check_trackers
 from ramet.train.updates import check_mini_batches
 from ramet.train.warmstart import check_source, warm_phase
+from ramet.train.watch import stop_rule
 from ramet.types import Node, Task, Tree, Verdict
 
 
@@ -112,11 +117,14 @@ def resume(
     """Continue a run from its newest checkpoint. Steps after it are repeated, with the same result.
 
     `steps` gives the run another number of steps, `minutes` another limit of time. A run whose plug-ins have changed
-    since is refused unless `accept_changes`.
+    since is refused unless `accept_changes`. For a run that has done all its steps no backend is opened.
     """
     check_plugins(RunDir.open(path), accept_changes=accept_changes)
     with reopen_run(path, kind="train") as run:
         config = change_length(run, load(TrainConfig, file=run.path / "config.toml"), steps=steps, minutes=minutes)
+        if is_complete(run, config.steps):
+            on_start(run)
+            return run
         plan = resolve_plan(config)
         opened = open_backend or Configured(config)
         return _continue(plan, run, None, open_backend=opened, on_step=on_step, on_start=on_start)
@@ -189,6 +197,8 @@ def check_plan(config: TrainConfig) -> TrainPlan:
 def resolve_plan(config: TrainConfig) -> TrainPlan:
     """Look up everything the settings name; what does not exist is reported now."""
     check_trackers(config.track)
+    check_references(config.collect, task=config.task, dialect=config.dialect, world=config.world)
+    stop_rule(config.stop)
     make_dialect(config.dialect)
     judge_engine_config(config)
     name, _ = parse_spec(config.task)
@@ -227,22 +237,32 @@ def _check_group_of_one(rule: Rule, name: str) -> None:
         raise ConfigError(f"group_size=1: {name} compares the trees of one task; give group_size=2 or more") from None
 
 
+def _players(plan: TrainPlan, run: RunDir, backend: Backend) -> Players:
+    return Players(
+        plan.config,
+        engine=backend.engine,
+        renderer=backend.renderer,
+        evaluation=None if plan.evaluation is None else plan.evaluation[0],
+        folder=run.path,
+    )
+
+
+@asynccontextmanager
+async def _all_open(*contexts: AbstractAsyncContextManager[object]) -> AsyncGenerator[None]:
+    async with AsyncExitStack() as stack:
+        for context in contexts:
+            await stack.enter_async_context(context)
+        yield
+
+
 def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
     """Groups of trees, credit for every node, evaluation now and then."""
     config = plan.config
-    judge, resources = training_judge(config, backend, run.path)
-    options = TreeOptions(
-        engine=backend.engine,
-        dialect=config.dialect,
-        temperature=config.temperature,
-        show_budget=config.show_budget,
-        allow_same_goal=config.allow_same_goal,
-        allow_impossible=config.allow_impossible,
-        instructions=config.instructions,
-        delegate_instructions=config.delegate_instructions,
-        judge=judge,
-        watcher=LiveLog(run.path),
-    )
+    judge, judging = training_judge(config, backend, run.path)
+    players = _players(plan, run, backend) if config.collect.processes else None
+    play = play_here if players is None else players.play
+    watcher = LiveLog(run.path) if players is None else None  # else the first player has it
+    options = TreeOptions.from_settings(config, engine=backend.engine, judge=judge, watcher=watcher)
 
     curriculum = Curriculum(plan.levels, plan.taskset, config, records=run.metrics()) if plan.levels else None
     replays = None
@@ -251,7 +271,7 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
 
     async def collect_step(step: int) -> list[Tree]:
         trees = await collect_with_signal(
-            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum
+            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum, play=play
         )
         if replays is not None:
             await replays.replay(trees, step=step)
@@ -263,7 +283,7 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
         num_groups=config.tasks_per_step if config.refill else None,
         keep_flat=config.loss.kl > 0,
     )
-    groups = _group_pool(plan, options, curriculum, replays) if config.overlap_by == "groups" else None
+    groups = _group_pool(plan, options, curriculum, replays, play) if config.overlap_by == "groups" else None
     for wrapper in (curriculum, groups):
         teach = teach if wrapper is None else partial(wrapper.lesson, teach=teach)
     return Phase(
@@ -277,22 +297,27 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
         overlap=config.overlap,
         groups=groups,
         stores_trees=True,
-        evaluate=_evaluation(plan, run, backend, options),
+        evaluate=_evaluation(plan, run, backend, options, play),
         keep_best=config.keep_best,
         stop=config.stop,
+        stop_rule=stop_rule(config.stop),
         deadline=None if config.minutes is None else plan.began + 60 * config.minutes,
-        resources=resources,
+        resources=_all_open(judging, *([] if players is None else [players])),
     )
 
 
 def _group_pool(
-    plan: TrainPlan, options: TreeOptions, curriculum: Curriculum | None, replays: DecisionReplays | None
+    plan: TrainPlan,
+    options: TreeOptions,
+    curriculum: Curriculum | None,
+    replays: DecisionReplays | None,
+    play: Play,
 ) -> GroupPool:
     """Groups that are collected one by one. Decisions are replayed when a step has its groups."""
     config = plan.config
     return GroupPool(
         lambda step: step_groups(
-            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum
+            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum, play=play
         ),
         per_step=config.tasks_per_step,
         ahead=config.overlap,
@@ -301,7 +326,7 @@ def _group_pool(
     )
 
 
-def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOptions) -> Evaluate | None:
+def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOptions, play: Play) -> Evaluate | None:
     """The same tasks with the same seeds each time, one tree each; metrics begin with `eval_`."""
     if plan.evaluation is None:
         return None
@@ -323,7 +348,7 @@ def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOpt
             replace(attempt, id=f"eval-{step:06d}-{place:03d}")
             for place, attempt in enumerate(step_attempts(taskset, split, config, step=0))
         ]
-        trees = await collect(taskset, attempts, options)
+        trees = await collect(taskset, attempts, options, play=play)
         # The next step must not find a cache that a resumed run would not have.
         await backend.publish(step, fresh=True)
         run.write(trees, name=f"eval-{step:06d}")

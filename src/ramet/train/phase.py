@@ -43,7 +43,7 @@ from ramet.train.settings import StopConfig, TrainConfig, WarmConfig
 from ramet.train.step import Lesson
 from ramet.train.track import OnStep, open_trackers, tracking
 from ramet.train.updates import Batch, learn
-from ramet.train.watch import CEASED, STOPPED, delegation_note, evaluation_value, stop_reason
+from ramet.train.watch import CEASED, STOPPED, StopRule, delegation_note, evaluation_value, stop_reason
 from ramet.types import Tree
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class Phase:
     evaluate: Evaluate | None = None  # called after every step; returns {} where no evaluation is due
     keep_best: bool = False  # whether the best model by evaluation is kept
     stop: StopConfig | None = None  # when the run has failed
+    stop_rule: StopRule | None = None  # the user's own, beside those of `stop`
     deadline: float | None = None  # time.monotonic() after which the run stops, saved
     resources: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)  # open during the run
 
@@ -185,7 +186,8 @@ async def _log(phase: Phase, backend: Backend, run: RunDir, records: list[dict[s
     """Log the last record, with the reason if the run stops because of it, and keep its model if it is the best."""
     record = records[-1]
     if phase.stop is not None and record["step"] + 1 < phase.config.steps:
-        reason, note = stop_reason(records, phase.stop), delegation_note(records, phase.stop.window)
+        reason = stop_reason(records, phase.stop, phase.stop_rule)
+        note = delegation_note(records, phase.stop.window)
         record |= ({} if reason is None else {STOPPED: reason}) | ({} if note is None else {CEASED: note})
     run.log(record)
     if phase.keep_best:
@@ -268,6 +270,11 @@ def reopen_run(path: Path | str, *, kind: str) -> Generator[RunDir]:
     with exclusive_lock(run.path):
         run.rewind(checkpoint_step(latest(run.path)))
         yield run
+
+
+def is_complete(run: RunDir, steps: int) -> bool:
+    """Whether a run has a checkpoint of its last step, so that there is nothing to resume."""
+    return checkpoint_step(latest(run.path)) >= steps
 
 
 def tracked(config: TrainConfig | WarmConfig, run: RunDir, on_step: OnStep) -> AbstractContextManager[OnStep]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.interfaces import Taskset
 from ramet.models.folders import NANO, SMOLLM2, SMOLLM2_FOLDER, cache_folder
-from ramet.models.nano import nano_tokenizer_files
+from ramet.models.nano import WINDOW, nano_tokenizer_files
 from ramet.tasks.play import demonstrate
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
@@ -37,15 +38,8 @@ def check_first_task(
     lowest = {name: low for name, (low, _) in parse_bounds(config.budget).items()}
     budget = replace(taskset.budget(task), **lowest)
     budget = replace(budget, window=min(budget.window, window or budget.window))
-    options = TreeOptions(
-        engine=ScriptedEngine(lambda _: Reply(text=""), renderer=renderer),
-        budget=budget,
-        dialect=config.dialect,
-        world=taskset.world(task),
-        show_budget=config.show_budget,
-        instructions=config.instructions,
-        delegate_instructions=config.delegate_instructions,
-    )
+    engine = ScriptedEngine(lambda _: Reply(text=""), renderer=renderer)
+    options = TreeOptions.from_settings(config, engine=engine, budget=budget, world=taskset.world(task))
     try:
         TreeRun(task, options)
     except ConfigError as error:
@@ -82,9 +76,11 @@ def describe(task: Task, tree: Tree) -> str:
     nodes = "1 node" if len(tree.nodes) == 1 else f"{len(tree.nodes)} nodes"
     ended = "answers" if tree.root.stop is Stop.ANSWERED else f"is stopped by {tree.root.stop}"
     right = tree.root.verdict is not None and tree.root.verdict.is_right
+    stops = Counter(f"{node.stop}" for node in tree.nodes[1:] if node.stop is not Stop.ANSWERED)
+    stopped = "".join(f" ({number} stopped by {stop})" for stop, number in sorted(stops.items()))
     return (
-        f"{task.id}: its oracle {ended}, {'right' if right else 'not right'}, with {nodes} and {used.tokens:,} tokens; "
-        f"the fullest window has {peak:,} of {tree.budget.window:,} tokens"
+        f"{task.id}: its oracle {ended}, {'right' if right else 'not right'}, with {nodes}{stopped} and "
+        f"{used.tokens:,} tokens; the fullest window has {peak:,} of {tree.budget.window:,} tokens"
     )
 
 
@@ -92,7 +88,7 @@ def model_tokens(config: TrainConfig) -> tuple[TokenRenderer, int | None]:
     """The tokenizer of the model and the most tokens that it reads, from its files."""
     if config.model == NANO:
         with tempfile.TemporaryDirectory() as folder:
-            return load_renderer(nano_tokenizer_files(folder)), config.sampler.window
+            return load_renderer(nano_tokenizer_files(folder)), config.sampler.window or WINDOW
     unpacked = cache_folder() / SMOLLM2_FOLDER
     known = config.model == SMOLLM2 and (unpacked / "tokenizer.json").is_file()
     model = str(unpacked) if known else resolve_model_path(config.model)

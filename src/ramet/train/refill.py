@@ -14,7 +14,7 @@ from typing import Protocol
 from ramet.agent.options import TreeOptions
 from ramet.credit import Group, group_trees
 from ramet.interfaces import Rule, Taskset
-from ramet.train.collect import Attempt, collect, fresh_tasks, step_attempts, task_attempts
+from ramet.train.collect import Attempt, Play, collect, fresh_tasks, play_here, step_attempts, task_attempts
 from ramet.train.settings import TrainConfig
 from ramet.types import Tree
 
@@ -40,10 +40,11 @@ async def collect_with_signal(
     rule: Rule,
     step: int,
     source: Source | None = None,
+    play: Play = play_here,
 ) -> list[Tree]:
     """The trees of a step. With `refill`, as many fresh groups follow as have no signal, at most so many times."""
     attempts = step_attempts(taskset, split, config, step=step) if source is None else source.attempts(step)
-    trees = await collect(taskset, attempts, options)
+    trees = await collect(taskset, attempts, options, play=play)
     if not config.refill:
         return trees
     fresh = _fresh(taskset, split, config, step=step) if source is None else source.fresh(step)
@@ -53,7 +54,7 @@ async def collect_with_signal(
         more = [attempt for task in islice(fresh, max(0, missing)) for attempt in task]
         if not more:
             break
-        trees += await collect(taskset, more, options)
+        trees += await collect(taskset, more, options, play=play)
     return trees
 
 
@@ -66,6 +67,7 @@ def step_groups(
     rule: Rule,
     step: int,
     source: Source | None = None,
+    play: Play = play_here,
 ) -> list[Callable[[], Awaitable[list[Tree]]]]:
     """The groups of a step, each to be collected by itself. With `refill`, others follow a group without signal.
 
@@ -76,12 +78,12 @@ def step_groups(
 
     async def collect_group(place: int) -> list[Tree]:
         size = config.group_size
-        trees = await collect(taskset, attempts[place * size : (place + 1) * size], options)
+        trees = await collect(taskset, attempts[place * size : (place + 1) * size], options, play=play)
         for number in range(config.refill):
             more = fresh.at(number * config.tasks_per_step + place)
             if not more or not rule.credit(group_trees(trees)).summary.without_signal:
                 break
-            trees += await collect(taskset, more, options)
+            trees += await collect(taskset, more, options, play=play)
         return trees
 
     return [partial(collect_group, place) for place in range(config.tasks_per_step)]

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
+from ramet.budget import Budget
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import Taskset
-from ramet.tasks.play import goal_comparison, goal_problem
+from ramet.tasks.play import options_for_task
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Node, Piece, Prompt, Stop, Tree
 
@@ -64,21 +65,17 @@ async def replay(
         return Reply(text=own[prompt.turn].text, taught=own[prompt.turn].taught)
 
     refused = _refused_kinds(tree)
-    no_caps = dict.fromkeys(("node_tokens", "root_tokens", "clone_tokens", "path_tokens", "seconds", "money"))
-    loose = replace(tree.budget, tokens=NO_LIMIT, window=NO_LIMIT, **no_caps)
+    options = TreeOptions(
+        engine=ScriptedEngine(script, renderer=renderer),
+        budget=_without_limits(tree.budget),
+        dialect=tree.dialect,
+        allow_same_goal="same_goal" not in refused,
+        allow_impossible="impossible" not in refused,
+        instructions=instructions,
+        delegate_instructions=delegate_instructions,
+    )
     try:
-        options = TreeOptions(
-            engine=ScriptedEngine(script, renderer=renderer),
-            budget=loose,
-            dialect=tree.dialect,
-            world=None if taskset is None else taskset.world(tree.task),
-            same_goal=None if taskset is None else goal_comparison(taskset, tree.task),
-            impossible=None if taskset is None else goal_problem(taskset, tree.task),
-            allow_same_goal="same_goal" not in refused,
-            allow_impossible="impossible" not in refused,
-            instructions=instructions,
-            delegate_instructions=delegate_instructions,
-        )
+        options = options if taskset is None else options_for_task(taskset, tree.task, options)
         run = TreeRun(tree.task, options)
         again = await run.run()
     except (ConfigError, EngineError):
@@ -90,6 +87,12 @@ async def replay(
     for node in again.nodes:
         node.verdict = verdicts[node.path]
     return again
+
+
+def _without_limits(budget: Budget) -> Budget:
+    """The budget without limits that depend on tokens or time, which differ in another model's tokens."""
+    no_caps = dict.fromkeys(("node_tokens", "root_tokens", "clone_tokens", "path_tokens", "seconds", "money"))
+    return replace(budget, tokens=NO_LIMIT, window=NO_LIMIT, **no_caps)
 
 
 def _answers(tree: Tree) -> dict[tuple[int, ...], str | None]:

@@ -19,6 +19,7 @@ from ramet.store.checkpoints import latest
 from ramet.tasks.registry import parse_spec
 from ramet.train.backend_settings import BackendConfig
 from ramet.train.loss import Loss
+from ramet.train.players.settings import CollectConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,9 @@ class StopConfig:
     least: float = 0.1  # a best below this counts as luck
     window: int = 10  # steps over which success is averaged
     no_signal_steps: int = 50  # stop after so many steps in a row without signal; 0: never
+    when: str = (
+        ""  # `file.py:name`: a function that gets the metrics of all steps and returns a reason to stop, or None
+    )
 
     def __post_init__(self) -> None:
         for name in ("fraction", "least"):
@@ -191,6 +195,7 @@ class TrainConfig:
     )
     overlap_by: Literal["steps", "groups"] = "steps"  # a step waits for all its own groups, or for enough of any step
     max_age: int | None = None  # of `overlap_by=groups`: most steps from a group's start to learning; None: 2 * overlap
+    collect: CollectConfig = field(default_factory=CollectConfig)  # where trees are played
     seed: int = 0
     temperature: float = 1.0
     budget: dict[str, Any] = field(

@@ -36,7 +36,17 @@ from ramet.train.backend import Backend
 from ramet.train.collect import draw_budget
 from ramet.train.decisions import REPLAY
 from ramet.train.length import change_length
-from ramet.train.phase import Configured, OnStart, OpenBackend, Phase, continue_run, ignore, reopen_run, tracked
+from ramet.train.phase import (
+    Configured,
+    OnStart,
+    OpenBackend,
+    Phase,
+    continue_run,
+    ignore,
+    is_complete,
+    reopen_run,
+    tracked,
+)
 from ramet.train.prefetch import Collect
 from ramet.train.replay import replay, uses_tokens_of
 from ramet.train.rows import Row, tree_rows
@@ -74,11 +84,15 @@ def resume_warmstart(
 ) -> RunDir:
     """Continue from the newest checkpoint; `steps` gives the run another number of steps.
 
-    A run whose plug-ins have changed is refused unless `accept_changes`.
+    A run whose plug-ins have changed is refused unless `accept_changes`. For a run that has done all its steps no
+    backend is opened.
     """
     check_plugins(RunDir.open(path), accept_changes=accept_changes)
     with reopen_run(path, kind="warmstart") as run:
         config = change_length(run, load(WarmConfig, file=run.path / "config.toml"), steps=steps)
+        if is_complete(run, config.steps):
+            on_start(run)
+            return run
         check_source(config)
         return _continue(config, run, (open_backend or Configured())(config), on_step=on_step, on_start=on_start)
 

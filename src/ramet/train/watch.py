@@ -9,22 +9,37 @@ stopped and is resumed starts with a clean record.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ramet import plugins
+from ramet.errors import ConfigError
 from ramet.train.settings import StopConfig
 
 STOPPED = "stopped"  # the metric of the last step: why the run stopped
 CEASED = "delegation_note"  # the metric of the step at which trees have ceased to delegate
 OFTEN, HARDLY = 0.1, 0.01  # shares of trees that delegate
 Record = Mapping[str, Any]
+StopRule = Callable[[Sequence[Record]], object]
 
 
-def stop_reason(records: Sequence[Record], stop: StopConfig) -> str | None:
+def stop_rule(stop: StopConfig) -> StopRule | None:
+    """The user's own function of `stop.when`; None without one."""
+    return plugins.load(stop.when, "function") if stop.when else None
+
+
+def stop_reason(records: Sequence[Record], stop: StopConfig, own: StopRule | None = None) -> str | None:
     """Why a run with these metrics stops after the last of them, as one sentence; None: it goes on."""
     stops = [place for place, record in enumerate(records) if STOPPED in record]
     recent = records[stops[-1] + 1 :] if stops else records
-    return _without_signal(recent, stop) or _collapsed(recent, stop)
+    return _without_signal(recent, stop) or _collapsed(recent, stop) or (_own_reason(recent, own) if own else None)
+
+
+def _own_reason(records: Sequence[Record], own: StopRule) -> str | None:
+    reason = own(records)
+    if reason is not None and not isinstance(reason, str):
+        raise ConfigError(f"stop.when must return a text, the reason to stop, or None; got {reason!r}")
+    return reason or None
 
 
 def _without_signal(records: Sequence[Record], stop: StopConfig) -> str | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -452,6 +454,21 @@ def test_persistent_out_of_memory_fails_one_request_at_a_time() -> None:
 def test_a_cache_larger_than_memory_is_refused_with_its_size() -> None:
     with pytest.raises(ConfigError, match=r"not enough memory for a cache of 100,000,000,000 tokens \(\d+\.\d GiB\)"):
         LocalEngine(make(), cache_tokens=100_000_000_000)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc, which only Linux has")
+def test_a_cache_takes_memory_only_where_it_is_used() -> None:
+    model, before = make(), resident_bytes()
+    with LocalEngine(model) as engine:
+        ask(engine, texts(4))
+        pool = engine.runner.pool
+        assert pool.nbytes > 700 * 2**20
+        assert resident_bytes() - before < pool.nbytes / 4
+
+
+def resident_bytes() -> int:
+    """Memory that this process takes up."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_an_unsupported_model_is_refused_with_the_reason() -> None:

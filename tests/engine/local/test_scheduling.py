@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet.engine.local.cache import PrefixCache
 from ramet.engine.local.request import Request
 from tests.engine.local.simulated import SimulatedEngine, check_pages, random_text, sampled_alone
 
@@ -184,3 +185,15 @@ def test_a_request_that_outgrows_the_cache_fails_and_the_others_continue() -> No
     assert bad.error == "this request alone fills the cache of 20 tokens: raise cache_tokens"
     assert good.finish
     check_pages(engine)
+
+
+def test_a_whole_page_that_is_still_being_computed_is_waited_for() -> None:
+    cache = PrefixCache(pages=8, size=2)
+    first, second = cache.allocate(2) or []
+    cache.link(first, (1, 2), after=cache.root(0), ready=2)
+    cache.link(second, (3, 4), after=first, ready=1)
+    match = cache.match((1, 2, 3, 4, 5), salt=0, step=1)
+    assert (match.pages, match.pending) == ([first], True)
+    second.ready = 2
+    match = cache.match((1, 2, 3, 4, 5), salt=0, step=1)
+    assert (match.pages, match.pending, match.partial) == ([first, second], False, None)

@@ -105,6 +105,13 @@ class PrefixCache:
     def match(self, ids: Sequence[int], *, salt: Hashable, step: int) -> Match:
         """The cached prefix of all tokens but the last, which is always computed: sampling needs its logits."""
         found, node, at, limit = Match(), self.root(salt), 0, len(ids) - 1
+        size, pages = self.size, found.pages
+        while at + size <= limit:  # whole pages first: most of a prompt is found here
+            page = node.by_ids.get(tuple(ids[at : at + size]))
+            if page is None or page.ready < size:
+                break
+            pages.append(page)
+            node, at = page, at + size
         while at < limit:
             page, common = node.closest(tuple(ids[at : at + self.size]))
             common = min(common, limit - at)
@@ -185,7 +192,8 @@ class PrefixCache:
         """Pin (1) or unpin (-1) pages: pinned pages are evicted last."""
         for page in pages:
             page.pins += by
-            self._add_candidate(page)
+            if not page.children:  # of a chain of pages, only the last can be evicted
+                self._add_candidate(page)
 
     def _add_candidate(self, page: Page) -> None:
         if page.users == 0 and page.parent is not None and not page.children:

@@ -58,7 +58,7 @@ class CpuRunner:
         self.guard = CaptureGuard()
         self.threads = threads
         self.size = page_size
-        self.pool = torch.zeros(shape.layers, 2, pages, shape.kv_heads, page_size, shape.head_dim, dtype=dtype)
+        self.pool = _lazy_zeros(shape.layers, 2, pages, shape.kv_heads, page_size, shape.head_dim, dtype=dtype)
         self.dense = DenseCache(shape, self.pool)
         self.last = torch.zeros(max_batch, dtype=torch.long)
 
@@ -88,6 +88,11 @@ class CpuRunner:
         tokens, logprobs = choose(logits, make_draw(requests))
         self.last[[request.slot for request in requests]] = tokens
         return lambda: (tokens.tolist(), logprobs.tolist())
+
+
+def _lazy_zeros(*sizes: int, dtype: torch.dtype) -> Tensor:
+    """Zeros that take memory only where they are written to, unlike `torch.zeros`: few runs fill the cache."""
+    return torch.from_numpy(np.zeros(math.prod(sizes) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(sizes)
 
 
 def make_draw(requests: Sequence[Request]) -> Draw:

@@ -27,6 +27,7 @@ from ramet.engine.local.captures import CaptureGuard
 from ramet.engine.local.cpu import Results, Shape
 from ramet.engine.local.cuda_decoder import ROWS, CudaAttention, CudaFusedDecoder, Key, Memory
 from ramet.engine.local.decoder import Decoder, PlainDecoder, can_fuse
+from ramet.engine.local.request import Request
 from ramet.engine.local.sampling import BLOCK, keys
 from ramet.engine.local.scheduler import Step
 from ramet.errors import ConfigError
@@ -111,8 +112,8 @@ class CudaRunner:
             return self._run(step)
 
     def _run(self, step: Step) -> Results:
-        updates = self._updates(step)
-        key = self._key(step, len(updates))
+        updates, requests = self._updates(step), step.sampling
+        key = self._key(step, requests, len(updates))
         graph = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = Graph(self, key)
@@ -120,8 +121,8 @@ class CudaRunner:
         if len(self._host[turn]) < graph.layout.size:
             self._pinned[turn] = torch.zeros(graph.layout.size, dtype=torch.int32, pin_memory=True)
             self._host[turn] = self._pinned[turn].numpy()
-        count = len(step.sampling)
-        self._fill(graph, self._host[turn], step, updates)
+        count = len(requests)
+        self._fill(graph, self._host[turn], step, requests, updates)
         graph.inputs.copy_(self._pinned[turn][: graph.layout.size], non_blocking=True)
         graph.run()
         tokens, logprobs, ready = graph.fetch(turn)
@@ -132,14 +133,14 @@ class CudaRunner:
 
         return results
 
-    def _key(self, step: Step, updates: int) -> Key:
+    def _key(self, step: Step, requests: list[Request], updates: int) -> Key:
         decodes, tokens = len(step.decodes), sum(chunk.end - chunk.start for chunk in step.chunks)
-        filtered = any(request.sampling.top_p < 1 or request.sampling.top_k > 0 for request in step.sampling)
+        filtered = any(request.filtered for request in requests)
         if not tokens:
             rows = _round_up(decodes, DECODE_SIZES)
             return Key(rows, rows, 0, _round_up(updates, UPDATE_SIZES), filtered)
         rows = _round_up(decodes + tokens, PREFILL_SIZES)
-        samples = _round_up(max(decodes, len(step.sampling)), SAMPLE_SIZES)
+        samples = _round_up(max(decodes, len(requests)), SAMPLE_SIZES)
         blocks = sum(-(-(chunk.end - chunk.start) // ROWS) for chunk in step.chunks)
         # A chunk begins at most one block that is not full, and at most one chunk of a step does not sample.
         most = rows // ROWS + samples + 1
@@ -157,7 +158,9 @@ class CudaRunner:
                 request.synced = len(request.pages)
         return changes
 
-    def _fill(self, graph: Graph, host: np.ndarray, step: Step, updates: list[tuple[int, int]]) -> None:
+    def _fill(
+        self, graph: Graph, host: np.ndarray, step: Step, requests: list[Request], updates: list[tuple[int, int]]
+    ) -> None:
         """Write the inputs of a step into one array."""
         layout = graph.layout
         decodes = len(step.decodes)
@@ -186,7 +189,6 @@ class CudaRunner:
         part["ids"][at:] = 0
         part["positions"][at:] = 0
         part["slots"][at:] = self.padding_slot
-        requests = step.sampling
         sampling = [request.sampling for request in requests]
         part["picks"][picked:] = 0
         part["sampled_slots"][:picked] = [request.slot for request in requests]

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,10 +18,11 @@ from transformers import PreTrainedModel
 from ramet.engine.local import setup
 from ramet.engine.local.cache import PrefixCache
 from ramet.engine.local.cpu import Results
+from ramet.engine.local.intake import Intake, completion
 from ramet.engine.local.loops import Loop, Waiter, current_loop
-from ramet.engine.local.request import Request, Sampling
+from ramet.engine.local.request import Request
 from ramet.engine.local.scheduler import Scheduler, Stats, Step
-from ramet.errors import EngineError
+from ramet.errors import EngineError, RametError
 from ramet.models import attention
 from ramet.tokens.render import Renderer
 from ramet.types import Completion, Meter, Prompt
@@ -64,8 +65,6 @@ class LocalEngine:
         self.model.eval()
         on_cuda = self.model.device.type == "cuda"
         self.window = setup.check_window(self.model, window)
-        self._vocabulary: int = self.model.config.get_text_config().vocab_size
-        self.top_p, self.top_k = setup.check_nucleus(top_p, top_k)
         self.lockstep = not on_cuda if lockstep is None else lockstep
         max_batch = setup.check_count("max_batch", max_batch, 512 if on_cuda else 64)
         shape = setup.cache_shape(self.model)
@@ -82,6 +81,10 @@ class LocalEngine:
             collect_results=self._collect_results,
         )
         self.stop_tokens = setup.end_tokens(self.model, self.renderer)
+        known = self.model.config.get_text_config().vocab_size
+        self._intake = Intake(
+            window=self.window, vocabulary=known, top_p=top_p, top_k=top_k, stop_tokens=self.stop_tokens
+        )
         self._in_flight: tuple[Step, Results] | None = None
         self._inbox: list[Callable[[], None]] = []
         self._finished: list[Request] = []
@@ -92,7 +95,6 @@ class LocalEngine:
         self._closed_reason: str | None = None  # why the engine takes no more requests
         self._fault: BaseException | None = None  # the exception that ended the thread
         self._thread: threading.Thread | None = None
-        self._seeds = random.Random()
 
     async def sample(
         self,
@@ -108,33 +110,55 @@ class LocalEngine:
         stop_tokens: Sequence[int] | None = None,
     ) -> Completion:
         """At most `max_tokens` tokens. `stop_tokens` defaults to the tokens that end a turn of this model."""
-        ids = self._check_prompt(prompt, max_tokens, temperature)
-        top_p, top_k = setup.check_nucleus(
-            self.top_p if top_p is None else top_p, self.top_k if top_k is None else top_k
-        )
-        sampling = Sampling(
-            max_tokens=min(max_tokens, self.window - len(ids)),
+        request = self._intake.request(
+            prompt,
+            max_tokens=max_tokens,
+            stop=stop,
             temperature=temperature,
+            seed=seed,
+            meter=meter,
             top_p=top_p,
             top_k=top_k,
-            seed=self._seeds.getrandbits(63) if seed is None else seed,
-            stop=tuple(stop),
-            stop_tokens=self.stop_tokens if stop_tokens is None else frozenset(stop_tokens),
+            stop_tokens=stop_tokens,
         )
-        request = Request(ids=ids, sampling=sampling, node_id=prompt.node_id, meter=meter or Meter())
-        request.deliver = self._finished.append
         # The thread counts a token after it has appended it, so that the count never runs ahead of the ids.
         request.meter.partial = lambda: self._completion(request, request.meter.tokens)
-        waiter = Waiter(loop=current_loop(lockstep=self.lockstep), event=anyio.Event())
-        self._submit(request, waiter)
+        ended = anyio.Event()
+        self._submit(request, Waiter(loop=current_loop(lockstep=self.lockstep), wake=ended.set))
         try:
-            await waiter.event.wait()
+            await ended.wait()
         finally:
-            if not waiter.event.is_set():
+            if not ended.is_set():
                 self._cancel(request)
         if request.error is not None:
             raise EngineError(request.error) from self._fault
         return self._completion(request, len(request.logprobs))
+
+    def submit(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int,
+        stop: Sequence[str],
+        temperature: float,
+        seed: int | None,
+        meter: Meter,
+        on_end: Callable[[Completion | RametError], None],
+        stop_tokens: Sequence[int] | None = None,
+    ) -> Callable[[], None]:
+        """Sample without a task that waits (`Submitting`). Completions have ids and no text."""
+        wanted = {"max_tokens": max_tokens, "stop": stop, "temperature": temperature, "seed": seed}
+        request = self._intake.request(prompt, **wanted, meter=meter, stop_tokens=stop_tokens)
+        meter.partial = lambda: completion(request, meter.tokens)
+
+        def wake() -> None:
+            if request.error is not None:
+                on_end(EngineError(request.error))
+            elif not request.cancelled:
+                on_end(completion(request, len(request.logprobs)))
+
+        self._submit(request, Waiter(loop=current_loop(lockstep=self.lockstep), wake=wake))
+        return lambda: self._cancel(request)
 
     def ended(self, node_id: str) -> None:
         """Tell the engine that a node takes no more turns, so that its cached pages may be evicted."""
@@ -206,33 +230,14 @@ class LocalEngine:
     ) -> None:
         self.close()
 
-    def _check_prompt(self, prompt: Prompt, max_tokens: int, temperature: float) -> list[int]:
-        if prompt.ids is None:
-            raise EngineError("a local engine needs token ids: pass the model's tokenizer as renderer=")
-        if not prompt.ids or max_tokens < 1 or not 0 <= temperature < float("inf"):
-            raise EngineError("a request needs a non-empty prompt, max_tokens >= 1 and temperature >= 0")
-        if len(prompt.ids) >= self.window:
-            raise EngineError(f"a prompt of {len(prompt.ids):,} tokens does not fit the window of {self.window:,}")
-        if not 0 <= min(prompt.ids) <= max(prompt.ids) < self._vocabulary:
-            raise EngineError(f"the prompt has token ids outside this model's vocabulary of {self._vocabulary:,}")
-        return list(prompt.ids)
-
     def _completion(self, request: Request, num_tokens: int) -> Completion:
-        """The first tokens that were sampled: all of them, unless the request is cancelled."""
-        ids = tuple(request.sampled[:num_tokens])
-        return Completion(
-            text=self.renderer.decode(ids) if self.renderer.exact else "",
-            token_ids=ids,
-            logprobs=tuple(request.logprobs[:num_tokens]),
-            num_tokens=len(ids),
-            finish=request.finish or "length",
-            prompt_tokens=request.prompt_tokens,
-            cached_tokens=request.cached_tokens,
-            policy_version=request.version,
-        )
+        """The first tokens that were sampled, with their text."""
+        sampled = completion(request, num_tokens)
+        return replace(sampled, text=self.renderer.decode(sampled.token_ids)) if self.renderer.exact else sampled
 
     def _submit(self, request: Request, waiter: Waiter) -> None:
         """Put a request into the inbox; start the thread if there is none."""
+        request.deliver = self._finished.append
         with self._changed:
             if self._closed_reason is not None:
                 raise EngineError(self._closed_reason) from self._fault
@@ -370,18 +375,16 @@ class LocalEngine:
             return
         with self._changed:
             finished, self._finished[:] = list(self._finished), []
-            events: dict[Loop, list[anyio.Event]] = {}
+            ended: dict[Loop, list[Callable[[], object]]] = {}
             for request in finished:
                 waiter = self._waiters.pop(request, None)
                 if waiter is not None:
-                    events.setdefault(waiter.loop, []).append(waiter.event)
-            for loop, to_set in events.items():
-                if not loop.post(lambda to_set=to_set: [event.set() for event in to_set]):
+                    ended.setdefault(waiter.loop, []).append(waiter.wake)
+            for loop, to_wake in ended.items():
+                if not loop.post(lambda to_wake=to_wake: [wake() for wake in to_wake]):
                     self._drop_loop(loop)
-            if self.lockstep and events:
-                self._inbox.append(
-                    lambda: None
-                )  # wait for these loops before the next step: they may send more requests
+            if self.lockstep and ended:  # wait for these loops before the next step: they may send more requests
+                self._inbox.append(lambda: None)
 
     def _fail_all(self, reason: str) -> None:
         """Fail every request and take no more."""
@@ -390,6 +393,6 @@ class LocalEngine:
             self._inbox.clear()
             for request, waiter in self._waiters.items():
                 request.error = reason
-                waiter.loop.post(waiter.event.set)
+                waiter.loop.post(waiter.wake)
             self._waiters.clear()
             self._changed.notify_all()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-import anyio
 import sniffio
 
 from ramet.errors import ConfigError
@@ -29,10 +28,10 @@ class Loop(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiter:
-    """The event that a task waits for, and its event loop."""
+    """What is called in an event loop when a request has ended."""
 
     loop: Loop
-    event: anyio.Event
+    wake: Callable[[], object]
 
 
 class AsyncioLoop:

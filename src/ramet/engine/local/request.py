@@ -54,7 +54,10 @@ class Request:
     prefill_end: int = 0  # tokens to compute before the next one can be sampled
     draws: int = 0  # tokens sampled or being sampled
 
+    filtered: bool = field(init=False)  # whether top_p or top_k leaves tokens out
+
     def __post_init__(self) -> None:
+        self.filtered = self.sampling.top_p < 1 or self.sampling.top_k > 0
         self.prompt_tokens = len(self.ids)
         self.prefill_end = len(self.ids)
 
@@ -63,22 +66,18 @@ class Request:
         return self.ids[self.prompt_tokens :]
 
     @property
-    def prefilling(self) -> bool:
-        return self.planned < self.prefill_end
-
-    @property
     def done(self) -> bool:
         return self.finish is not None or self.error is not None or self.cancelled
 
     def accept(self, token: int, logprob: float, decode: Callable[[Sequence[int]], str]) -> None:
         """Append a sampled token; sets `finish` when it was the last."""
-        sampling = self.sampling
+        sampling, logprobs = self.sampling, self.logprobs
         self.ids.append(token)
-        self.logprobs.append(logprob)
-        self.meter.tokens = len(self.logprobs)
+        logprobs.append(logprob)
+        self.meter.tokens = number = len(logprobs)
         if token in sampling.stop_tokens or (sampling.stop and self._completes_stop(decode)):
             self.finish = "stop"
-        elif len(self.logprobs) >= sampling.max_tokens:
+        elif number >= sampling.max_tokens:
             self.finish = "length"
 
     def _completes_stop(self, decode: Callable[[Sequence[int]], str]) -> bool:

@@ -121,15 +121,17 @@ class Scheduler:
 
     def record(self, step: Step, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
         """Record sampled tokens and log-probs, in the order of `step.sampling`."""
+        size, decode, accepted = self.cache.size, self._decode, 0
         for request, token, logprob in zip(step.sampling, tokens, logprobs, strict=True):
-            if request.finish is not None or request.done:  # it ended while this token was being sampled
-                continue
-            request.accept(token, logprob, self._decode)
-            self.stats.generated_tokens += 1
+            if request.finish is not None or request.error is not None or request.cancelled:
+                continue  # it ended while this token was being sampled
+            request.accept(token, logprob, decode)
+            accepted += 1
             if request.finish is not None:
                 self._finish(request)
-            elif len(request.ids) - 1 >= (request.linked + 1) * self.cache.size:
+            elif len(request.ids) > (request.linked + 1) * size:
                 self._link_full_pages(request)
+        self.stats.generated_tokens += accepted
 
     def fail(self, request: Request, error: str) -> None:
         """End a request with an error."""
@@ -165,18 +167,17 @@ class Scheduler:
             if full > self.cache.available:
                 # A request may end and free its pages; none may be preempted with a token in flight.
                 self.collect_results()
-        for request in list(self.running):
-            if request.slot < 0 or request.prefilling or request.draws >= request.sampling.max_tokens:
+        size, decodes = self.cache.size, step.decodes
+        for request in list(self.running):  # once per token: nothing here is looked up twice
+            planned, draws = request.planned, request.draws
+            if request.slot < 0 or planned < request.prefill_end or draws >= request.sampling.max_tokens:
                 continue
-            if self._reserve_token(request):
-                request.planned += 1
-                request.draws += 1
-                step.decodes.append(request)
+            if planned < len(request.pages) * size or self._reserve_token(request):
+                request.planned, request.draws = planned + 1, draws + 1
+                decodes.append(request)
 
     def _reserve_token(self, request: Request) -> bool:
-        """Make sure there is a page for one more token; preempts younger requests if needed."""
-        if request.planned < len(request.pages) * self.cache.size:
-            return True
+        """Add a page for one more token; preempts younger requests if needed."""
         while request.slot >= 0:
             pages = self.cache.allocate(1)
             if pages is not None:

@@ -45,8 +45,8 @@ def make_runner(model: PreTrainedModel, shape: Shape, *, pages: int, max_batch: 
         threads = 1 if model.num_parameters() < SINGLE_THREAD_BELOW else None
         sizes = {"pages": pages, "page_size": PAGE, "max_batch": max_batch, "threads": threads}
         return CpuRunner(decoder, shape, dtype=model.dtype, **sizes)
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+    except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error):
             needed = pages * PAGE * shape.token_bytes(model.dtype) / 2**30
             raise ConfigError(f"not enough memory for a cache of {pages * PAGE:,} tokens ({needed:.1f} GiB)") from None
         raise

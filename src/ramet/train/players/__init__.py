@@ -1,0 +1,1 @@
+"""Trees played in processes of their own (`collect.processes`), beside the engine and the learner."""
