@@ -132,10 +132,11 @@ class View:
     """What an oracle sees of its node: the goal, and the results of each of its moves so far."""
 
     goal: str
-    depth: int
-    history: tuple[tuple[str, ...], ...] = ()  # per move: one text per function call, then one per clone
+    depth: int  # 0: the root
+    history: tuple[tuple[str, ...], ...] = ()  # per move: a text per call, then per clone; none if it was cut off
     keys: tuple[str, ...] | None = None  # of the texts that the node has, if known
     tokens: int | None = None  # what the node may still spend, clones included, if known
+    opening: str = ""  # the message with the goal and the texts that the node was given, if known
 
     @property
     def turn(self) -> int:
@@ -172,7 +173,7 @@ class Move:
 
 
 class Oracle(Protocol):
-    """A program that solves tasks, to demonstrate them. Its moves can be written in any dialect."""
+    """A program that demonstrates tasks, in any dialect. Nodes run in parallel: a move follows from the view alone."""
 
     def move(self, view: View) -> Move: ...
 

@@ -17,13 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramet.budget import Budget
 from ramet.engine.scripted import WORD
 from ramet.errors import ConfigError
 from ramet.tasks.aggregate.grammar import GRAMMAR, sentences
 from ramet.tasks.aggregate.lines import Line, find_spans, labels_of, lines_in, named_lines, pages, truth
 from ramet.tasks.aggregate.oracle import Counting
 from ramet.tasks.aggregate.query import Query, add, count, decide, grade, hear, read_query, say
-from ramet.tasks.aggregate.taskset import QUESTIONS, Aggregate
+from ramet.tasks.aggregate.taskset import BRIEF_KINDS, QUESTIONS, Aggregate
+from ramet.tasks.aggregate.working import scale_up, shown_lines, sums, tally
 from ramet.tasks.oracle import Direct
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import load_taskset
@@ -499,6 +501,10 @@ def test_kinds_can_be_chosen() -> None:
         ({"kinds": []}, "kinds must be some of count, user"),
         ({"kinds": ["median"]}, "kinds must be some of count, user"),
         ({"users": "few"}, "users must be a whole number or a range"),
+        ({"wording": "breif"}, "no wording 'breif'.*brief"),
+        ({"working": "line"}, "no working 'line'.*lines"),
+        ({"clone_lines": 0}, "clone_lines is a whole number, 1 or more; got 0"),
+        ({"wording": "brief", "kinds": ["users"]}, "kinds with brief wording must be some of count, most"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -594,6 +600,105 @@ def test_the_right_solution_scores_one_and_a_wrong_one_less() -> None:
         right, wrong = SMALL.self_check(SMALL.task("train", index))
         assert right == 1.0
         assert wrong < 1.0
+
+
+# Brief wording, and counting line by line.
+
+BRIEF = Aggregate(lines=(7, 24), page=6, topics=(2, 4), wording="brief", working="lines", clone_lines=6)
+
+
+def test_brief_lines_are_a_number_and_a_request() -> None:
+    task = BRIEF.task("eval", 0)
+    topics, number = labels_of(task), 0
+    for text in task.context.values():
+        for place, line in enumerate(text.split("\n"), start=1):
+            head, _, sentence = line.partition(" ")
+            assert head == str(place)
+            assert sentence in sentences(topics[number], held_out=True)
+            number += 1
+    assert number == len(topics)
+
+
+def test_brief_questions_list_the_topics_only_if_they_name_none() -> None:
+    asked: dict[str, str] = {}
+    for index in range(40):
+        task = BRIEF.task("train", index)
+        query = read_query(task.question)
+        assert query is not None
+        asked[query.kind] = task.question
+    assert set(asked) == set(BRIEF_KINDS)
+    assert [kind for kind, text in sorted(asked.items()) if "The topics are '" in text] == ["least", "most"]
+
+
+@pytest.mark.parametrize("kind", BRIEF_KINDS)
+def test_the_oracle_counts_line_by_line_on_every_brief_kind(kind: str) -> None:
+    brief = Aggregate(lines=(7, 24), page=6, kinds=kind, wording="brief", working="lines", clone_lines=6)
+    report = anyio.run(functools.partial(validate, brief, "train", num_tasks=3, seed=1))
+    assert report.faults == []
+    assert report.delegating == 9
+
+
+def test_each_page_goes_to_one_clone_and_the_sum_is_written_out() -> None:
+    brief = Aggregate(lines=(18, 18), page=6, topics=3, kinds="count", wording="brief", working="lines", clone_lines=6)
+    task = brief.task("train", 0)
+    tree = shown(brief, task)
+    assert [list(one.texts) for one in tree.nodes[1:]] == [["lines 1-6"], ["lines 7-12"], ["lines 13-18"]]
+    first, second, third = (int(one.answer or "") for one in tree.nodes[1:])
+    added = f"{first} + {second} = {first + second}, {first + second} + {third} = {first + second + third}"
+    assert tree.root.pieces[-1].text == f"{added}\nAnswer: {first + second + third}"
+    query = read_query(task.question)
+    assert query is not None
+    # A clone writes the topic, six lines and its answer, which is the last count.
+    begun, *written = tree.nodes[1].pieces[-1].text.split("\n")
+    assert begun == f"{query.topics[0]} 0"
+    topics, so_far = labels_of(task)[:6], 0
+    for number, (line, topic) in enumerate(zip(written, topics, strict=False), start=1):
+        so_far += topic == query.topics[0]
+        assert line == (f"{number} {topic} {so_far}" if topic == query.topics[0] else f"{number} {topic}")
+    assert written[6:] == [f"Answer: {so_far}"]
+
+
+def test_a_node_that_was_given_the_beginning_of_its_pages_counts_that_and_scales_it_up() -> None:
+    brief = Aggregate(lines=60, page=20, topics=2, kinds="count", wording="brief", working="lines")
+    task = brief.task("train", 0)
+    budget = Budget(tokens=2000, nodes=1, depth=0, window=700, reserve=40)
+    tree = anyio.run(functools.partial(demonstrate, brief, task, delegate=False, budget=budget))
+    opening = tree.root.pieces[0].text
+    given = shown_lines(opening[: opening.rindex("bytes in all)") + len("bytes in all)")])
+    assert list(given) == list(task.context)
+    assert 0 < sum(given.values()) < 60
+    query, topics = read_query(task.question), labels_of(task)
+    assert query is not None
+    seen = [
+        topics[start + place]
+        for start, number in zip((0, 20, 40), given.values(), strict=True)
+        for place in range(number)
+    ]
+    found = seen.count(query.topics[0])
+    expected = (2 * found * 60 + len(seen)) // (2 * len(seen))
+    assert tree.root.pieces[-1].text.endswith(
+        f"{found} in {len(seen)} of 60 lines: {found} * 60 / {len(seen)} = {expected}\nAnswer: {expected}"
+    )
+
+
+def test_a_page_that_was_cut_shows_its_whole_lines_only() -> None:
+    opening = "Count.\n\n[lines 1-2]\n1 a\n2 b\n\n[lines 3-5]\n1 c\n2 d … (1,011 bytes in all)\n\nYou have 9 tokens."
+    assert shown_lines(opening) == {"lines 1-2": 2, "lines 3-5": 1}
+    assert shown_lines("[lines 1-2]\n1 … (40 bytes in all)") == {"lines 1-2": 0}
+    assert shown_lines("Context keys:\n- lines 1-2") == {}
+
+
+def test_tallies_and_sums_worked_out_by_hand() -> None:
+    total: Counter[str] = Counter()
+    music = Query("count", ("", "", "", "music"))
+    written = tally(music, list(enumerate(REQUESTS, start=1)), total)
+    assert written == ["1 music 1", "2 cooking", "3 music 2", "4 pets", "5 music 3", "6 cooking"]
+    assert total == Counter({"": 3})
+    assert tally(Query("each_topic"), [(7, REQUESTS[1]), (8, REQUESTS[5])], Counter()) == ["7 cooking 1", "8 cooking 2"]
+    assert tally(Query("turns", ("SAM",)), [(1, TURNS[0]), (2, TURNS[1])], Counter()) == ["1 no", "2 yes 1"]
+    assert sums([Counter({"": 3}), Counter({"": 0}), Counter({"": 8})]) == ["3 + 0 = 3, 3 + 8 = 11"]
+    assert sums([Counter(a=1), Counter(a=2, b=1)]) == ["a: 1 + 2 = 3", "b: 0 + 1 = 1"]
+    assert scale_up(Counter({"": 5}), seen=4, lines=10) == ("5 in 4 of 10 lines: 5 * 10 / 4 = 13", Counter({"": 13}))
 
 
 # Data files.

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.errors import ConfigError
+from ramet.interfaces import View
 from ramet.tasks.arithmetic import Arithmetic, draw, partial_credit
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.expression import count_operators, find_expression, parse
@@ -314,6 +315,31 @@ def test_the_oracle_can_rewrite_the_expression_after_every_operation() -> None:
         assert report.faults == []
     with pytest.raises(ConfigError, match="working must be steps or rewrites"):
         Arithmetic(working="magic")
+    with pytest.raises(ConfigError, match="part must be a whole number from 1 up; got 0"):
+        Arithmetic(part=0)
+
+
+def test_a_stated_size_is_repeated_with_the_tokens_left_before_a_root_acts() -> None:
+    taskset = Arithmetic(
+        operators=7, digits=1, symbols="+-", brackets=False, working="rewrites", style="uniform", state_size=True
+    )
+    task = taskset.task("train", 0)
+    text, size = task.question.split("\n")
+    assert size == "It has 7 operators."
+    assert taskset.size_of(task) == 7
+    assert taskset.self_check(task)[0] == 1.0
+    for delegate in (True, False):
+        oracle = taskset.oracle(task, delegate=delegate, seed=0)
+        first = oracle.move(View(goal=task.question, depth=0, tokens=800))
+        lines = first.thought.split("\n")
+        assert lines[0] == "7 operators, 800 tokens"
+        assert parse(lines[1]).value() == task.reference
+        assert bool(first.asks) == delegate
+        assert oracle.move(View(goal=task.question, depth=0)).thought.startswith("7 operators\n")
+        clone = oracle.move(View(goal="Compute 1+2", depth=1, tokens=40))
+        assert (clone.thought, clone.answer) == ("", "3")
+    assert Arithmetic(operators=7, digits=1, symbols="+-", brackets=False).task("train", 0).question == text
+    assert anyio.run(functools.partial(validate, taskset, "long", num_tasks=4)).faults == []
 
 
 @pytest.mark.parametrize("split", ["train", "eval", "long"])

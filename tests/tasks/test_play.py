@@ -116,8 +116,10 @@ def test_moves_in_terse():
     asks = (Ask(goal="g", context=("k", "Two Words")), Ask(goal="h\ni", tokens=300))
     assert write_terse(Move(thought="t", asks=asks)) == "t\n> g @k @Two Words\n> h\n| i #300"
     assert write_terse(Move(thought="1+2=3", answer="3")) == "1+2=3\n= 3"
-    with pytest.raises(ConfigError, match="terse has no functions, and this oracle calls f"):
-        write_terse(Move(does=(Do(name="f"),)))
+    does = (Do(name="f", arguments={"x": 1, "on": True, "text": "a, b"}), Do(name="g"))
+    assert write_terse(Move(thought="t", does=does, asks=asks[:1])) == "t\n$ f 1, true, a, b\n$ g\n> g @k @Two Words"
+    with pytest.raises(ConfigError, match="only its last argument may contain"):
+        write_terse(Move(does=(Do(name="f", arguments={"text": "a, b", "x": 1}),)))
 
 
 def test_results_in_terse_are_parsed():
@@ -143,6 +145,56 @@ def test_validate_finds_an_oracle_that_is_wrong():
     tree = played(lambda prompt: "Answer: 11")
     (fault,) = tree_faults(tree, delegate=False)
     assert fault.startswith("node 0 scores 0.1")
+
+
+def test_validate_names_the_reason_of_a_refusal_and_what_was_read_after_a_fault():
+    def careless(prompt: Prompt) -> str:
+        calls = [delegate("Compute 2*3+4"), '<tool_call>{"name": "zork", "arguments": {}}</tool_call>', "Answer: 10"]
+        return calls[prompt.turn]
+
+    assert [fault.partition(";")[0] for fault in tree_faults(played(careless), delegate=False)] == [
+        "node 0 was refused a child, 'Compute 2*3+4': this is your own goal: ask for smaller parts of your goal, or do "
+        "it yourself",
+        "node 0 had a fault in turn 1: <|im_end|> <|im_start|>user <tool_response> zork: there is no tool 'zork'",
+    ]
+
+
+@pytest.mark.parametrize("delegate", [False, True])
+def test_an_oracle_that_calls_functions_demonstrates_in_terse(delegate: bool):
+    taskset = load_taskset("number_search")
+    tree = anyio.run(partial(demonstrate, taskset, taskset.task("train", 1), dialect="terse", delegate=delegate))
+    assert tree_faults(tree, delegate=delegate) == []
+    assert any("$ guess " in piece.text for node in tree.nodes for piece in node.pieces if piece.sampled)
+
+
+def test_what_a_taskset_raises_is_a_fault_that_names_file_and_line():
+    class Broken(Arithmetic):
+        def verdict(self, task: Task, world: object, node: ramet.Node) -> ramet.Verdict | None:  # pyright: ignore
+            return super().verdict(task, world, [][node.index])  # pyright: ignore
+
+    report = anyio.run(partial(validate, Broken(), "train", num_tasks=2))
+    assert (report.tasks, report.trees, len(report.faults)) == (2, 0, 12)
+    assert report.faults[0].startswith("arithmetic:train/0 (tools, alone): IndexError in test_play.py, line ")
+    assert report.faults[0].endswith(": list index out of range")
+
+
+def test_an_oracle_whose_move_was_cut_off_has_nothing_more_to_say():
+    taskset = load_taskset("number_search")
+    task = taskset.task("train", 3)
+    budget = replace(taskset.budget(task), tokens=100, turns=5, reserve=16)
+    tree = anyio.run(partial(demonstrate, taskset, task, dialect="python", delegate=False, budget=budget))
+    assert tree.root.stop is ramet.Stop.BUDGET
+    assert tree.root.verdict is not None
+    assert tree.root.verdict.score == 0
+
+
+def test_an_oracle_that_raises_before_anything_was_cut_off_is_an_error():
+    class Confused:
+        def move(self, view: View) -> Move:
+            raise LookupError(view.goal)
+
+    with pytest.raises(LookupError, match="root"):
+        script(Confused(), "tools")(Prompt(messages=[], ids=None, goal="root"))
 
 
 def test_a_demonstration_is_an_ordinary_tree():
@@ -203,9 +255,14 @@ def test_every_taskset_in_the_registry_can_be_loaded_or_says_what_it_needs():
 
 
 @pytest.mark.parametrize(
-    ("name", "spoken"), [("arithmetic", ["tools", "python", "terse"]), ("craft", ["tools", "python"])]
+    ("name", "spoken"),
+    [
+        ("arithmetic", ["tools", "python", "terse"]),
+        ("number_search", ["tools", "python", "terse"]),
+        ("craft", ["tools", "python"]),
+    ],
 )
-def test_a_task_with_functions_is_not_played_in_terse(name: str, spoken: list[str]):
+def test_a_task_is_played_in_terse_only_if_the_arguments_of_its_functions_fit_a_line(name: str, spoken: list[str]):
     taskset = load_taskset(name)
     split = next(iter(taskset.splits))
     assert dialects_for(taskset, taskset.task(split, 0)) == spoken

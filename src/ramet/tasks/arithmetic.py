@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from ramet.budget import Budget
@@ -26,7 +27,7 @@ from ramet.tasks.expression import (
     steps,
     unwrap,
 )
-from ramet.tasks.expression_cuts import Cut, cut_evenly, cut_product, cut_sum, fill, split_expression
+from ramet.tasks.expression_cuts import Cut, cut_every, cut_product, cut_sum, fill, split_expression
 from ramet.tasks.manner import make_manner
 from ramet.tasks.registry import check_index, parse_range
 from ramet.tasks.split import Split
@@ -36,14 +37,15 @@ INTEGER = re.compile(r"-?\d+")
 WORKING = ("steps", "rewrites")
 SYMBOLS, WEIGHTS = "+-*", (4.0, 3.0, 6.0)
 MOST_PAIRS, NEAR_PAIR, WIDE_PAIR = 2, 0.55, 0.22
-PART = 5  # most operators that a node of the uniform style computes itself
 
 
 class Arithmetic:
     """Expressions to compute. `operators` and `digits` are ranges (least, most); `long` has up to twice the operators.
 
     `working` is how the oracle computes: in `steps`, whose tokens grow with the number of operators, or in `rewrites`
-    of the remaining expression, whose tokens grow with its square.
+    of the remaining expression, whose tokens grow with its square. In the style `uniform`, nodes that delegate compute
+    at most `part` operators themselves. With `state_size` questions state the number of operators, and demonstrations
+    begin by repeating it, with the tokens that are left: what a node does then follows from what it has just written.
     """
 
     name = "arithmetic"
@@ -68,11 +70,15 @@ class Arithmetic:
         style: str = "cuts",
         mistakes: float = 0.0,
         ask_tokens: bool = False,
+        part: int = 5,
+        state_size: bool = False,
     ) -> None:
         if not symbols or any(symbol not in SYMBOLS for symbol in symbols):
             raise ConfigError(f"symbols must be one or more of {SYMBOLS}; got {symbols!r}")
         if working not in WORKING:
             raise ConfigError(f"working must be {' or '.join(WORKING)}; got {working!r}")
+        if isinstance(part, bool) or part < 1:
+            raise ConfigError(f"part must be a whole number from 1 up; got {part!r}")
         self.operators = parse_range(operators, name="operators")
         self.digits = parse_range(digits, name="digits")
         self.symbols = symbols
@@ -81,6 +87,8 @@ class Arithmetic:
         self.value_digits = value_digits
         self.working = working
         self.seed = seed
+        self.part = part
+        self.state_size = state_size
         self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
     def size(self, split: str) -> int | None:
@@ -94,9 +102,10 @@ class Arithmetic:
             text = draw(dice, self, sizes)
             if text is not None and (split == "long" or in_eval(text) == (split == "eval")):
                 expression = parse(text)
+                size = f"\nIt has {count_operators(expression)} operators." if self.state_size else ""
                 return Task(
                     id=f"{self.name}:{split}/{index}",
-                    question=f"Compute {text}",
+                    question=f"Compute {text}{size}",
                     reference=expression.value(),
                 )
         raise ConfigError(f"{self.name}: these options leave no expression for {split}")
@@ -146,7 +155,14 @@ class Arithmetic:
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
         place, uniform = (task.id, seed), self.manner.is_uniform(task.id, seed)
         oracle, solo = (
-            Calculator(delegate=choice, dice_seed=place, working=self.working, uniform=uniform)
+            Calculator(
+                delegate=choice,
+                dice_seed=place,
+                working=self.working,
+                uniform=uniform,
+                part=self.part,
+                state_size=self.state_size,
+            )
             for choice in (delegate, False)
         )
         return self.manner.show(oracle, solo=solo, habits=HABITS, seed=place)
@@ -184,7 +200,7 @@ def _sizes(operators: tuple[int, int], split: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _parsed(question: str) -> Sum:
-    return parse(question.removeprefix("Compute "))
+    return parse(question.removeprefix("Compute ").partition("\n")[0])
 
 
 def _expression(task: Task) -> Sum:
@@ -245,22 +261,38 @@ def _free(spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
 class Calculator:
     """Computes an expression step by step, or cuts it at random places and delegates the parts.
 
-    In the uniform style every node with more than `PART` operators cuts its expression into even parts of at most that
-    many. A node that delegates first writes the expression with brackets around the parts.
+    In the uniform style every node with more than `part` operators cuts its expression after every `part` operators.
+    A node that delegates first writes the expression with brackets around the parts.
     """
 
     def __init__(
-        self, *, delegate: bool, dice_seed: tuple[object, ...], working: str = "steps", uniform: bool = False
+        self,
+        *,
+        delegate: bool,
+        dice_seed: tuple[object, ...],
+        working: str = "steps",
+        uniform: bool = False,
+        part: int = 5,
+        state_size: bool = False,
     ) -> None:
         self.delegate = delegate
         self.dice_seed = dice_seed
         self.working = working
         self.uniform = uniform
+        self.part = part
+        self.state_size = state_size
 
     def move(self, view: View) -> Move:
         expression = find_expression(view.goal)
         if expression is None:
             raise AssertionError(f"no expression in {view.goal!r}")
+        move = self._move(expression, view)
+        if not self.state_size or view.depth or view.turn:
+            return move
+        left = "" if view.tokens is None else f", {view.tokens} tokens"
+        return replace(move, thought=f"{count_operators(expression)} operators{left}\n{move.thought}".rstrip())
+
+    def _move(self, expression: Sum, view: View) -> Move:
         cut = self._cut(expression, view) if self._splits(expression, view) else None
         if cut is None:
             return self._work_out(expression)
@@ -282,14 +314,14 @@ class Calculator:
     def _splits(self, expression: Sum, view: View) -> bool:
         """Whether this node delegates: a root always, a clone at random; in the uniform style by its size."""
         if self.uniform:
-            return self.delegate and count_operators(expression) > PART
+            return self.delegate and count_operators(expression) > self.part
         if not self.delegate or view.depth >= 3 or count_operators(expression) < 2:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.3)
 
     def _cut(self, expression: Sum, view: View) -> Cut | None:
         if self.uniform:
-            return cut_evenly(expression, PART)
+            return cut_every(expression, self.part)
         dice = Dice("cut", *self.dice_seed, view.goal)
         terms = unwrap(expression).terms
         if len(terms) == 1:

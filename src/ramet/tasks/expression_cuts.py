@@ -56,20 +56,26 @@ def cut_product(product: Product, sign: int, edge: int) -> Cut | None:
     return Cut(parts=parts, plan=before + "*".join(bracketed), shape=before + shape) if parts else None
 
 
-def cut_evenly(expression: Sum, most: int) -> Cut | None:
-    """Cut a sum into even parts of about `most` operators, a product in the middle.
+def cut_every(expression: Sum, most: int) -> Cut | None:
+    """Cut a sum after every `most` operators, so that the last part has the rest, or a product in the middle.
 
     Example:
-        For 1+2+3-4-5-6 and 2 operators: the plan "(1+2+3)+(-4-5-6)".
+        For 1+2+3-4-5-6+7 and 2 operators: the plan "(1+2+3)+(-4-5-6)+7".
     """
     terms = unwrap(expression).terms
     if len(terms) == 1:
         sign, product = terms[0]
         return cut_product(product, sign, len(product.factors) // 2)
-    weights = [count_operators(Sum((term,))) + 1 for term in terms]
-    groups = chunks(weights, max(2, -(-sum(weights) // (most + 1))))
-    cut = cut_sum(terms, [group.start for group in groups[1:]])
-    return cut if cut.parts else None
+    edges: list[int] = []
+    filled = 0
+    for place, term in enumerate(terms):
+        weight = count_operators(Sum((term,))) + 1
+        if filled and filled + weight > most + 1:
+            edges.append(place)
+            filled = 0
+        filled += weight
+    cut = cut_sum(terms, edges)
+    return cut if edges and cut.parts else None
 
 
 def fill(shape: str, answers: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ models are used too, unless others are named: of a training run, the newest chec
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from ramet.inputs.settings import RunConfig
 from ramet.interfaces import Engine, Taskset, World
 from ramet.store import RunDir, read_trees
 from ramet.store.checkpoints import latest
-from ramet.tasks.play import goal_comparison, goal_measure, goal_problem
+from ramet.tasks.play import options_for_task
 from ramet.tasks.question import question_world
 from ramet.tasks.registry import SOURCES, TASKSETS, load_taskset, split_spec
 from ramet.tasks.worlds import with_world
@@ -82,22 +81,10 @@ class ForkPlan:
             yield run
 
     def options(self, engine: Engine, clones: Engine | None, world: World | None) -> TreeOptions:
-        config, taskset, task = self.config, self.taskset, self.tree.task
-        return TreeOptions(
-            engine=engine,
-            clone_engine=clones,
-            world=world,
-            temperature=config.temperature,
-            seed=config.seed,
-            show_budget=config.show_budget,
-            same_goal=None if taskset is None else goal_comparison(taskset, task),
-            goal_size=None if taskset is None else goal_measure(taskset, task),
-            impossible=None if taskset is None else goal_problem(taskset, task),
-            allow_same_goal=config.allow_same_goal,
-            instructions=config.instructions,
-            delegate_instructions=config.delegate_instructions,
-            allow_impossible=config.allow_impossible,
+        options = TreeOptions.from_settings(
+            self.config, engine=engine, clone_engine=clones, world=world, seed=self.config.seed
         )
+        return options if self.taskset is None else options_for_task(self.taskset, self.tree.task, options)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -130,7 +117,7 @@ def resolve_fork(
     for key in FIXED:
         if key in given or any(flag.partition(".")[0] == key for flag in flags):
             raise ConfigError(f"{key} cannot be set: a forked tree keeps that of its tree")
-    recorded = _recorded(run)
+    recorded = run.settings
     base = {key: recorded[key] for key in KEPT if key in recorded}
     if not any(f"engine.{name}" in flags or name in given.get("engine", {}) for name in ENGINE):
         base["engine"] = _engine_of(run, recorded)
@@ -182,14 +169,6 @@ def _known(word: str, ids: Sequence[str]) -> str:
 
 def _listed(ids: Sequence[str]) -> str:
     return ", ".join(ids[:MAX_LISTED]) + (", ..." if len(ids) > MAX_LISTED else "")
-
-
-def _recorded(run: RunDir) -> dict[str, Any]:
-    """The settings of the run, whichever command made it."""
-    try:
-        return tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(f"cannot read {run.path / 'config.toml'}: {error}") from None
 
 
 def _engine_of(run: RunDir, recorded: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from ramet.agent.dialects import make_dialect, terse
+from ramet.agent.dialects import make_dialect, terse, terse_calls
 from ramet.engine.scripted import Reply, Script
 from ramet.errors import ConfigError
 from ramet.interfaces import Ask, Do, Move, Oracle, View
@@ -34,14 +34,31 @@ class WritesMoves(Protocol):
 
 
 def script(oracle: Oracle, dialect: str, *, solo: Oracle | None = None, levels: int | None = None) -> Script:
-    """The oracle as a model for `ScriptedEngine`. `solo` moves at depth `levels`, where clones are refused."""
+    """The oracle as a model for `ScriptedEngine`. `solo` moves at depth `levels`, where clones are refused.
+
+    Where the budget cut a move off, the results that the oracle expects are missing. If it raises then, the node has
+    nothing more to write, and the demonstration fails.
+    """
     write, parse = forms_of(dialect)
 
     def reply(prompt: Prompt) -> Reply:
         history = tuple(parse(message) for message in prompt.messages[2:] if message.role == "user")
         mover = solo if solo is not None and prompt.depth == levels else oracle
-        view = View(goal=prompt.goal, depth=prompt.depth, history=history, keys=prompt.keys, tokens=prompt.tokens)
-        move = mover.move(view)
+        opening = next((message.content for message in prompt.messages if message.role == "user"), "")
+        view = View(
+            goal=prompt.goal,
+            depth=prompt.depth,
+            history=history,
+            keys=prompt.keys,
+            tokens=prompt.tokens,
+            opening=opening,
+        )
+        try:
+            move = mover.move(view)
+        except Exception:
+            if not prompt.closing and all(history):
+                raise
+            return Reply(text="", taught=False)
         return Reply(text=write(move), taught=not move.mistake)
 
     return reply
@@ -143,15 +160,13 @@ def parse_python(message: Message) -> tuple[str, ...]:
 
 
 def write_terse(move: Move) -> str:
-    if move.does:
-        raise ConfigError(f"terse has no functions, and this oracle calls {move.does[0].name}")
     parts = [move.thought] if move.thought else []
     if move.slip:
         return "\n".join([*parts, *slip_terse(move)])
     if move.answer is not None:
         return "\n".join([*parts, terse.write(terse.ANSWER, move.answer)])
-    asks = [_terse_ask(ask) for ask in move.asks]
-    return "\n".join([*parts, *(terse.write(terse.ASK, ask) for ask in asks)])
+    parts += [terse.write(terse_calls.CALL, terse_calls.write_call(do.name, do.arguments)) for do in move.does]
+    return "\n".join([*parts, *(terse.write(terse.ASK, _terse_ask(ask)) for ask in move.asks)])
 
 
 def _terse_ask(ask: Ask) -> str:

@@ -32,22 +32,30 @@ async def play(taskset: Taskset, task: Task, options: TreeOptions) -> Tree:
 
     The budget, the world and what is known about goals are the taskset's unless the options have their own.
     """
-    options = replace(_for_task(taskset, task, options), budget=options.budget or taskset.budget(task))
+    tree = await play_unjudged(taskset, task, options)
+    await judge_rest(tree, options.judge)
+    return tree
+
+
+async def play_unjudged(taskset: Taskset, task: Task, options: TreeOptions) -> Tree:
+    """Run one tree and give its nodes the taskset's own verdicts. `judge_rest` completes them."""
+    options = replace(options_for_task(taskset, task, options), budget=options.budget or taskset.budget(task))
     run = TreeRun(task, options)
     tree = await run.run()
-    await grade(tree, taskset, run.world, judge=options.judge)
+    await _grade_exactly(tree, taskset, run.world)
     return tree
 
 
 async def play_fork(taskset: Taskset, tree: Tree, point: ForkPoint, options: TreeOptions) -> ForkRun:
     """Fork a tree of this taskset and grade the forked tree. World and comparison of goals are the taskset's."""
-    run = ForkRun(tree, point, _for_task(taskset, tree.task, options))
+    run = ForkRun(tree, point, options_for_task(taskset, tree.task, options))
     await run.run()
     await grade(run.tree, taskset, run.tree_run.world, judge=options.judge)
     return run
 
 
-def _for_task(taskset: Taskset, task: Task, options: TreeOptions) -> TreeOptions:
+def options_for_task(taskset: Taskset, task: Task, options: TreeOptions) -> TreeOptions:
+    """The options with the world and what the taskset knows about goals, unless they have their own."""
     return replace(
         options,
         world=taskset.world(task) if options.world is None else options.world,
@@ -85,10 +93,19 @@ class TreeJudge(Protocol):
 
 async def grade(tree: Tree, taskset: Taskset, world: World, *, judge: NodeJudge | None = None) -> None:
     """Give every node a verdict: the taskset's exact one, else the judge's, else a copy of the root's."""
+    await _grade_exactly(tree, taskset, world)
+    await judge_rest(tree, judge)
+
+
+async def _grade_exactly(tree: Tree, taskset: Taskset, world: World) -> None:
     grader = taskset.grader if isinstance(taskset, HasGrader) else None
     for node in tree.nodes:
         ask = partial(taskset.verdict, tree.task, world, node)
         node.verdict = ask() if grader is None else await grader.run(ask)
+
+
+async def judge_rest(tree: Tree, judge: NodeJudge | None) -> None:
+    """Grade the nodes that have no exact verdict: by the judge, else as the root."""
     ungraded = [node for node in tree.nodes if node.verdict is None]
     tree.judging = None if judge is None else Judging()
     if judge is not None and ungraded:

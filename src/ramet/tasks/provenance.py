@@ -21,6 +21,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "dialect": (AUTO, *DIALECTS),
     "engine": ENGINE_KINDS,
     "world": (),
+    "function": (),
 }
 
 
@@ -48,6 +49,7 @@ def _named(config: Any) -> Iterator[tuple[str, str]]:
         yield "dialect", _get(table, "dialect") or ""
     yield "rule", _get(config, "rule") or ""
     yield "world", _get(config, "world") or ""
+    yield "function", _get(_get(config, "stop"), "when") or ""
     for engine in ("engine", "clone"):
         yield "engine", _get(_get(config, engine), "kind") or ""
 

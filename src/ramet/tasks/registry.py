@@ -44,7 +44,12 @@ SOURCES: dict[str, str] = {  # tasksets whose tasks another package has: verifie
 
 
 def load_taskset(name: str, **options: Any) -> Taskset:
-    """The taskset of this name, with its options."""
+    """The taskset of this name, with its options. `ramet tasks` lists the names.
+
+    Example:
+        load_taskset("arithmetic", operators=[3, 5])
+        load_taskset("my_tasks.py:Backwards")
+    """
     make = taskset_class(name)
     if not callable(make):  # an object in a file
         return plugins.make(name, "taskset", **options)
@@ -134,9 +139,18 @@ def parse_spec(text: str) -> tuple[str, str]:
         parse_spec("my_tasks.py:Backwards")        # ("my_tasks.py:Backwards", "")
     """
     name, split = split_spec(text)
+    if not split and name in TASKSETS:
+        raise ConfigError(f"{name} needs a split: {', '.join(f'{name}:{known}' for known in _splits(name))}")
     if not name or "/" in split or (not split and _needs_split(text)):
         raise ConfigError(f"{text!r} is not a taskset and its split: write NAME:SPLIT, like craft:hard")
     return name, split
+
+
+def _splits(name: str) -> Iterable[str]:
+    try:
+        return load_taskset(name).splits
+    except ConfigError:  # it cannot be made without options
+        return ["SPLIT"]
 
 
 def split_spec(text: str) -> tuple[str, str]:

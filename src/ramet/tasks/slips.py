@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from ramet.agent.dialects.terse_calls import write_call
 from ramet.interfaces import Ask, Do, Move
 
 WRONG_NAMES = {"delegate": "ask_clone", "guess": "guess_number", "search": "web_search", "read": "open_page"}
@@ -72,7 +73,8 @@ def _python_call(do: Do, move: Move) -> str:
 
 
 def slip_terse(move: Move) -> Sequence[str]:
-    """Goals or the answer without their sign: the dialect has no other form to get wrong."""
+    """Calls, goals or the answer without their sign: the dialect has no other form to get wrong."""
     if move.answer is not None:
         return [move.answer]
-    return [" ".join([ask.goal, *(f"@{key}" for key in ask.context)]) for ask in move.asks]
+    calls = [write_call(do.name, do.arguments) for do in move.does]
+    return [*calls, *(" ".join([ask.goal, *(f"@{key}" for key in ask.context)]) for ask in move.asks)]

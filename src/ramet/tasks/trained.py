@@ -6,7 +6,6 @@ A checkpoint brings settings of its training along: its dialect, its prompt and 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -146,15 +145,9 @@ def trained_window(folder: str) -> int | None:
     return None
 
 
-def example_task(config: dict[str, Any]) -> str:
-    """A task that a model was trained on, as `ramet run` takes it."""
-    return f"{config.get('task', '')}/0"
-
-
 def _read_config(run: Path) -> dict[str, Any] | None:
     try:
-        if RunDir.open(run).kind not in TRAINING_KINDS:
-            return None
-        return tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
-    except (StoreError, OSError, ValueError):
+        opened = RunDir.open(run)
+        return opened.settings if opened.kind in TRAINING_KINDS else None
+    except StoreError:
         return None

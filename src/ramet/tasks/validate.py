@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ramet import plugins
 from ramet.agent.dialects import DIALECTS
+from ramet.agent.dialects.terse_calls import fits_line
+from ramet.errors import RametError
 from ramet.interfaces import Taskset
+from ramet.plugins import first_error
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import check_index, check_split
-from ramet.types import Stop, Task, Tree, is_right
+from ramet.types import Node, Stop, Task, Tree, is_right
+
+SHOWN = 200  # characters of what a node read after a fault
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,39 +34,80 @@ async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: in
     report = Report()
     size = taskset.size(check_split(taskset, split))
     for index in range(num_tasks if size is None else min(size, num_tasks)):
-        task = taskset.task(split, check_index(taskset, split, index))
-        report.tasks += 1
-        right, wrong = taskset.self_check(task)
-        if not is_right(right) or is_right(wrong):
-            report.faults.append(f"{task.id}: the right answer scores {right}, a wrong one {wrong}")
-        for dialect in dialects_for(taskset, task):
-            for delegate in (False, True):
-                tree = await demonstrate(taskset, task, dialect=dialect, delegate=delegate, seed=seed)
-                report.trees += 1
-                report.delegating += len(tree.nodes) > 1
-                how = f"{task.id} ({dialect}, {'delegating' if delegate else 'alone'})"
-                report.faults += [f"{how}: {fault}" for fault in tree_faults(tree, delegate=delegate)]
+        name = f"{taskset.name}:{split}/{index}"
+        with _reporting(report, name):
+            task = taskset.task(split, check_index(taskset, split, index))
+            report.tasks += 1
+            await _validate_task(taskset, task, report, seed=seed)
     return report
 
 
+async def _validate_task(taskset: Taskset, task: Task, report: Report, *, seed: int) -> None:
+    right, wrong = taskset.self_check(task)
+    if not is_right(right) or is_right(wrong):
+        report.faults.append(f"{task.id}: the right answer scores {right}, a wrong one {wrong}")
+    for dialect in dialects_for(taskset, task):
+        for delegate in (False, True):
+            how = f"{task.id} ({dialect}, {'delegating' if delegate else 'alone'})"
+            with _reporting(report, how):
+                tree = await demonstrate(taskset, task, dialect=dialect, delegate=delegate, seed=seed)
+                report.trees += 1
+                report.delegating += len(tree.nodes) > 1
+                report.faults += [f"{how}: {fault}" for fault in tree_faults(tree, delegate=delegate)]
+
+
+@contextmanager
+def _reporting(report: Report, what: str) -> Generator[None]:
+    """What the taskset raises within the block is a fault of it, in one line."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  the user's code may raise anything
+        cause = first_error(error)
+        if isinstance(cause, RametError):
+            raise cause from None
+        report.faults.append(f"{what}: {plugins.mistake(error) or plugins.describe(cause)}")
+
+
 def dialects_for(taskset: Taskset, task: Task) -> list[str]:
-    """The dialects a task can be played in: terse has no functions."""
+    """The dialects a task can be played in: terse calls only functions whose arguments fit a line."""
     left_out = {"tools-returns", "native"}  # demonstrations in the first are those in tools; the second has no ids
-    if taskset.world(task).functions:
+    if not all(fits_line(function) for function in taskset.world(task).functions.values()):
         left_out.add("terse")
     return [name for name in DIALECTS if name not in left_out]
 
 
 def tree_faults(tree: Tree, *, delegate: bool) -> list[str]:
-    """What is wrong with a demonstration."""
-    faults = [
+    """What is wrong with a demonstration: what happened to its nodes, then what came of it."""
+    faults = [fault for node in tree.nodes for fault in _node_faults(node)]
+    faults += [
         f"node {node.index} scores {node.verdict and node.verdict.score}"
         for node in tree.nodes
         if node.verdict is None or not node.verdict.is_right
     ]
-    faults += [f"node {node.index} stopped by {node.stop}" for node in tree.nodes if node.stop is not Stop.ANSWERED]
-    faults += [f"node {node.index} was refused a child" for node in tree.nodes for turn in node.turns if turn.refusals]
-    faults += [f"node {node.index} had a fault" for node in tree.nodes for turn in node.turns if turn.faults]
     if not delegate and len(tree.nodes) > 1:
         faults.append("it delegated when it was to work alone")
     return faults
+
+
+def _node_faults(node: Node) -> list[str]:
+    """How a node was stopped, what it was refused, and which of its turns failed, with what it read about it."""
+    faults = [] if node.stop is Stop.ANSWERED else [f"node {node.index} stopped by {node.stop}"]
+    replies = _replies(node)
+    for number, turn in enumerate(node.turns):
+        faults += [
+            f"node {node.index} was refused a child, {refusal.goal!r}: {refusal.reason}" for refusal in turn.refusals
+        ]
+        if turn.faults and not turn.refusals:
+            faults.append(f"node {node.index} had a fault in turn {number}: {_shortened(replies[number])}")
+    return faults
+
+
+def _replies(node: Node) -> list[str]:
+    """What the node read after each of its turns; empty after the last one."""
+    places = [place for place, piece in enumerate(node.pieces) if piece.sampled]
+    return ["".join(piece.text for piece in node.pieces[place + 1 : place + 2]) for place in places]
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]} …"

@@ -50,6 +50,11 @@ def pages(lines: Sequence[str], size: int) -> dict[str, str]:
     return {f"lines {a + 1}-{min(a + size, len(lines))}": "\n".join(lines[a : a + size]) for a in starts}
 
 
+def numbered_in_pages(requests: Sequence[str], size: int) -> list[str]:
+    """Each request after its number in its page: `1 play a waltz with piano`."""
+    return [f"{place % size + 1} {request}" for place, request in enumerate(requests)]
+
+
 def keys_of(task: Task, first: int, last: int) -> list[str]:
     """The keys of pages with any of these lines."""
     return [key for key in task.context if first <= bounds(key)[1] and bounds(key)[0] <= last]
@@ -111,6 +116,11 @@ def truth(task: Task) -> tuple[Kind, list[str]]:
 
 def topics_of(task: Task) -> list[str]:
     return reference_of(task)["topics"]
+
+
+def is_brief(task: Task) -> bool:
+    """Whether questions and lines have the brief wording."""
+    return bool(reference_of(task).get("brief"))
 
 
 def labels_of(task: Task) -> list[str]:

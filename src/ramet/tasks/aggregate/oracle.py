@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ramet.interfaces import Ask, Move, View
-from ramet.tasks.aggregate.lines import bounds, find_spans, keys_of, labels_of, lines_in, num_lines, topics_of, truth
+from ramet.tasks.aggregate.lines import (
+    Line,
+    bounds,
+    find_spans,
+    is_brief,
+    keys_of,
+    labels_of,
+    lines_in,
+    num_lines,
+    topics_of,
+    truth,
+)
 from ramet.tasks.aggregate.query import Counts, Query, add, count, decide, grade, hear, how, read_query, say
+from ramet.tasks.aggregate.working import LINE_BY_LINE, begin_tally, scale_up, shown_lines, sums, tally
 from ramet.tasks.check import last_number
 from ramet.tasks.dice import Dice
 from ramet.tasks.erring import Check, Habits, Wrong
@@ -17,30 +30,51 @@ from ramet.types import Task
 Span = tuple[int, int]  # first and last line
 
 TRANSCRIPT = "The given lines are turns of a transcript, each with its speaker label (several names when together)."
-CLONE_LINES = 200  # the most lines for one clone
+CLONE_LINES = 200  # the most lines for one clone, unless the taskset has another number
 SHOWN_PAGES = 8  # a node that counts by itself lists the counts of at most so many pages
 
 
 def among(topics: Sequence[str]) -> str:
-    listed = ", ".join(f"'{topic}'" for topic in topics)
     return (
-        f"each belonging to exactly one of these topics: {listed}. "
+        f"each belonging to exactly one of these topics: {_listed(topics)}. "
         "The topic is not shown and must be judged from the request itself."
     )
 
 
-def pages_per_clone(task: Task) -> int:
-    return max(1, CLONE_LINES // bounds(next(iter(task.context)))[1])
+def _listed(topics: Sequence[str]) -> str:
+    return ", ".join(f"'{topic}'" for topic in topics)
+
+
+def brief_question(query: Query, topics: Sequence[str]) -> str:
+    """The question alone; the topics are listed only if it does not name those it is about."""
+    about = "" if query.topics else f"The topics are {_listed(topics)}. "
+    return f"{about}{query.text[:1].upper()}{query.text[1:]}?"
+
+
+def pages_per_clone(task: Task, clone_lines: int = CLONE_LINES) -> int:
+    return max(1, clone_lines // bounds(next(iter(task.context)))[1])
 
 
 class Counting:
     """Counts page by page, or delegates groups of neighbouring pages and adds up their counts.
 
-    In the uniform style every node with several pages gives each half of them to a clone.
+    In the uniform style every node with several pages gives each half of them to a clone. With `line_by_line`, nodes
+    write down every line they count and every sum, and count only the lines they were given.
     """
 
-    def __init__(self, task: Task, *, delegate: bool, dice_seed: tuple[object, ...], uniform: bool = False) -> None:
+    def __init__(
+        self,
+        task: Task,
+        *,
+        delegate: bool,
+        dice_seed: tuple[object, ...],
+        uniform: bool = False,
+        line_by_line: bool = False,
+        clone_lines: int = CLONE_LINES,
+    ) -> None:
         self.uniform = uniform
+        self.line_by_line = line_by_line
+        self.clone_lines = clone_lines
         self.task = task
         self.delegate = delegate
         self.dice_seed = dice_seed
@@ -64,6 +98,8 @@ class Counting:
         groups = self._groups(spans, view) if self._splits(spans, view) else []
         if groups and view.turn == 0:
             return Move(asks=tuple(self._ask(query.part, group) for group in groups))
+        if self.line_by_line and query.part.kind in LINE_BY_LINE and not groups:
+            return self._tallied(query, spans, view)
         try:
             counted = (
                 [hear(query.part, answer) for answer in view.history[0]]
@@ -74,9 +110,28 @@ class Counting:
             return Move(answer="Could not count: not every clone answered")
         total = add(query.part, counted)
         thought = [f"Together: {say(query.part, total)}"] if len(counted) > 1 else []
-        if not groups and len(spans) <= SHOWN_PAGES:
+        if self.line_by_line and query.part.kind in LINE_BY_LINE:
+            thought = sums(counted)
+        elif not groups and len(spans) <= SHOWN_PAGES:
             each = zip(spans, counted, strict=True)
             thought = [f"{_name(span)}: {say(query.part, counts)}" for span, counts in each] + thought
+        return Move(thought="\n".join(thought), answer=self._tell(query, total))
+
+    def _tallied(self, query: Query, spans: Sequence[Span], view: View) -> Move:
+        """Count every line that the node was given, page by page; if lines are missing, scale the count up."""
+        shown, total, thought = shown_lines(view.opening), Counter[str](), begin_tally(query.part)
+        seen = 0
+        for key, (first, last) in zip(keys_of(self.task, spans[0][0], spans[-1][1]), spans, strict=True):
+            start = bounds(key)[0]
+            last = min(last, start - 1 + shown[key]) if key in shown else last
+            lines = self._lines((first, last)) if first <= last else []
+            thought += [_name((first, last))] if len(spans) > 1 and lines else []
+            thought += tally(query.part, list(enumerate(lines, start=first - start + 1)), total)
+            seen += len(lines)
+        every = sum(last - first + 1 for first, last in spans)
+        if 0 < seen < every:
+            scaling, total = scale_up(total, seen=seen, lines=every)
+            thought.append(scaling)
         return Move(thought="\n".join(thought), answer=self._tell(query, total))
 
     def _pages(self, span: Span) -> list[Span]:
@@ -105,7 +160,7 @@ class Counting:
             middle = len(spans) // 2
             return [(spans[0][0], spans[middle - 1][1]), (spans[middle][0], spans[-1][1])]
         dice = Dice("cut", *self.dice_seed, view.goal)
-        most = min(pages_per_clone(self.task), len(spans) - 1)
+        most = min(pages_per_clone(self.task, self.clone_lines), len(spans) - 1)
         groups: list[Span] = []
         start = 0
         while start < len(spans):
@@ -118,10 +173,13 @@ class Counting:
         return ask_for(self.task, query, span)
 
     def _count(self, query: Query, span: Span) -> Counts:
+        return count(query, self._lines(span))
+
+    def _lines(self, span: Span) -> list[Line]:
         lines = lines_in(self.task, *span, self.labels)
         if lines is None:
             raise AssertionError(f"no {_name(span)}")
-        return count(query, lines)
+        return lines
 
     def _tell(self, query: Query, counts: Counts) -> str:
         answers = decide(query, counts, self.topics)
@@ -131,6 +189,8 @@ class Counting:
 def ask_for(task: Task, query: Query, span: Span) -> Ask:
     """Ask a clone this question about some lines."""
     topics = topics_of(task)
+    if is_brief(task):
+        return Ask(goal=f"{brief_question(query, topics)} ({_name(span)})", context=tuple(keys_of(task, *span)))
     about = f"The given lines are user requests, {among(topics)}" if topics else TRANSCRIPT
     goal = f"{about} In the given lines, {query.text}? {how(query)} ({_name(span)})"
     return Ask(goal=goal, context=tuple(keys_of(task, *span)))

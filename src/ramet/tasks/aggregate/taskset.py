@@ -12,12 +12,30 @@ from pathlib import Path
 from typing import Any, cast
 
 from ramet.budget import Budget
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import Oracle, TaskWorld, World
 from ramet.tasks.aggregate.grammar import GRAMMAR, draw_lines
-from ramet.tasks.aggregate.lines import Line, named_lines, named_numbers, pages, reference_of, topics_of, truth
-from ramet.tasks.aggregate.oracle import Counting, among, counting_habits, pages_per_clone, split_lines
+from ramet.tasks.aggregate.lines import (
+    Line,
+    named_lines,
+    named_numbers,
+    numbered_in_pages,
+    pages,
+    reference_of,
+    topics_of,
+    truth,
+)
+from ramet.tasks.aggregate.oracle import (
+    CLONE_LINES,
+    Counting,
+    among,
+    brief_question,
+    counting_habits,
+    pages_per_clone,
+    split_lines,
+)
 from ramet.tasks.aggregate.query import Query, count, decide, grade, how, read_query, same_answer
+from ramet.tasks.aggregate.working import WORKINGS
 from ramet.tasks.dice import Dice
 from ramet.tasks.erring import Habits
 from ramet.tasks.files import WITH_META, TaskFile, read_context, task_file
@@ -39,12 +57,18 @@ QUESTIONS = {
     "more_user": "Which of the users {user} and {second} has more requests of the topic '{topic}'",
     "users": "Which users have requests dated in month {month} of {year} of the topic '{topic}'",
 }
+WORDINGS = ("full", "brief")
+BRIEF_KINDS = ("count", "most", "least", "compare")  # brief lines have neither date nor user
 FILES = {"clinc": "clinc_aggregate", "crd3": "crd3_counts"}
 FIELDS = (*WITH_META, ("context", list))
 
 
 class Aggregate:
-    """Requests to classify by topic and count. `lines`, `topics` and `users` are ranges (least, most) per task."""
+    """Requests to classify by topic and count. `lines`, `topics` and `users` are ranges (least, most) per task.
+
+    `wording="brief"`: lines are a number and a request, and questions have few words. Of demonstrations: with
+    `working="lines"` every line and every sum is written down; `clone_lines` is the most lines for one clone.
+    """
 
     name = "aggregate"
     about = "count, compare and list over thousands of lines"
@@ -73,19 +97,39 @@ class Aggregate:
         style: str = "cuts",
         mistakes: float = 0.0,
         ask_tokens: bool = False,
+        wording: str = "full",
+        working: str = "pages",
+        clone_lines: int = CLONE_LINES,
     ) -> None:
         self.lines, self.long_lines = parse_range(lines, name="lines"), parse_range(long_lines, name="long_lines")
         self.topics, self.users = parse_range(topics, name="topics", least=2), parse_range(users, name="users")
         if self.topics[1] > len(GRAMMAR) or page < 1:
             raise ConfigError(f"{self.name}: topics must be at most {len(GRAMMAR)}, and page at least 1")
-        kinds = [kinds] if isinstance(kinds, str) else kinds
-        if not kinds or any(kind not in QUESTIONS for kind in kinds):
-            raise ConfigError(f"{self.name}: kinds must be some of {', '.join(QUESTIONS)}")
+        if isinstance(clone_lines, bool) or not isinstance(clone_lines, int) or clone_lines < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"{self.name}: clone_lines is a whole number, 1 or more; got {clone_lines!r}")
+        self.brief = self._choice(wording, WORDINGS, "wording") == "brief"
+        self.line_by_line = self._choice(working, WORKINGS, "working") == "lines"
+        self.clone_lines = clone_lines
         self.page = page
-        self.kinds = tuple(kinds)
+        self.kinds = self._check_kinds(kinds)
         self.seed = seed
         self.data = data
         self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
+
+    def _choice(self, given: str, accepted: Sequence[str], setting: str) -> str:
+        if given not in accepted:
+            raise ConfigError(f"{self.name} has no {setting} {given!r}: {did_you_mean(given, accepted)}")
+        return given
+
+    def _check_kinds(self, kinds: Sequence[str] | str) -> tuple[str, ...]:
+        kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        accepted = BRIEF_KINDS if self.brief else tuple(QUESTIONS)
+        if self.brief and kinds == tuple(QUESTIONS):  # the default
+            return BRIEF_KINDS
+        if not kinds or any(kind not in accepted for kind in kinds):
+            where = " with brief wording" if self.brief else ""
+            raise ConfigError(f"{self.name}: kinds{where} must be some of {', '.join(accepted)}")
+        return kinds
 
     def size(self, split: str) -> int | None:
         return len(self._file(split)) if "_" in split else None
@@ -110,18 +154,28 @@ class Aggregate:
         self, name: str, topics: list[str], texts: list[str], labels: list[int], drawn: tuple[Query, list[str]]
     ) -> Task:
         query, accepted = drawn
+        reference: dict[str, Any] = {
+            "kind": query.answers_with,
+            "answer": ", ".join(accepted) or "none",
+            "topics": topics,
+            "labels": labels,
+        }
+        if self.brief:
+            requests = [text.partition("Instance: ")[2] for text in texts]
+            asked = f"{brief_question(query, topics)} {how(query)}"
+            return Task(
+                id=name,
+                question=f"The context lists {len(texts)} requests in pages, one per line. {asked}",
+                context=pages(numbered_in_pages(requests, self.page), self.page),
+                reference=reference | {"brief": True},
+            )
         about = f"The context lists {len(texts)} user requests, one per line, in pages, {among(topics)}"
         asked = query.text[:1].upper() + query.text[1:]
         return Task(
             id=name,
             question=f"{about} {asked}? {how(query)}",
             context=pages(texts, self.page),
-            reference={
-                "kind": query.answers_with,
-                "answer": ", ".join(accepted) or "none",
-                "topics": topics,
-                "labels": labels,
-            },
+            reference=reference,
         )
 
     def _file(self, split: str) -> TaskFile:
@@ -155,7 +209,7 @@ class Aggregate:
 
     def budget(self, task: Task) -> Budget:
         texts = list(task.context.values())
-        together = pages_per_clone(task)
+        together = pages_per_clone(task, self.clone_lines)
         heaviest = max(sum(map(len, texts[i : i + together])) for i in range(len(texts)))
         return Budget(
             tokens=2000 + 2000 * len(texts),
@@ -208,7 +262,15 @@ class Aggregate:
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
         place, uniform = (task.id, seed), self.manner.is_uniform(task.id, seed)
         oracle, solo = (
-            Counting(task, delegate=choice, dice_seed=place, uniform=uniform) for choice in (delegate, False)
+            Counting(
+                task,
+                delegate=choice,
+                dice_seed=place,
+                uniform=uniform,
+                line_by_line=self.line_by_line,
+                clone_lines=self.clone_lines,
+            )
+            for choice in (delegate, False)
         )
         if not oracle.can_answer():
             direct = Direct(reference_of(task)["answer"])

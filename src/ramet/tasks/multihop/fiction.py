@@ -8,11 +8,12 @@ about a world has one answer, at any depth, including the goals of clones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ramet.tasks.check import normalise
 from ramet.tasks.dice import Dice
+from ramet.tasks.multihop import fiction_more
 from ramet.tasks.multihop.fiction_words import (
     ADJECTIVES,
     ENDS,
@@ -67,11 +68,58 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(f"(?:^| ){normalise(before)} (.+){' ' + normalise(after) if normalise(after) else ''}$")
 
 
+class Grammar:
+    """The relations of worlds, and the patterns by which their questions are parsed."""
+
+    def __init__(
+        self, relations: Mapping[str, Relation], *, compared: Iterable[str], per_kind: int | None = None
+    ) -> None:
+        self.relations = relations
+        self.per_kind = per_kind  # relations that a world has for each kind of entity; None: all
+        self.years = list(compared)
+        self.asked = [(_pattern(ask), name) for name, relation in relations.items() for ask in relation.asks]
+        self.named = [
+            (normalise(template.partition("{}")[0]), name)
+            for name, rel in relations.items()
+            for template in rel.phrases
+        ]
+        self.compared = [
+            (re.compile(rf"(?:^| )wh(?:o|ich) was {name} (earlier|later) (.+) or (.+)$"), name) for name in self.years
+        ]
+
+    def drawn(self, dice: Dice) -> dict[str, Relation]:
+        """The relations of one world."""
+        if self.per_kind is None:
+            return dict(self.relations)
+        kinds = dict.fromkeys(relation.kind for relation in self.relations.values())
+        chosen = {
+            name
+            for kind in kinds
+            for name in dice.sample([n for n, rel in self.relations.items() if rel.kind == kind], self.per_kind)
+        }
+        return {name: relation for name, relation in self.relations.items() if name in chosen}
+
+
+def _more_relations(few: Mapping[str, Relation]) -> Iterator[tuple[str, Relation]]:
+    """The same with more questions, then those of `fiction_more`."""
+    for name, relation in few.items():
+        yield name, replace(relation, asks=(*relation.asks, *fiction_more.ASKS.get(name, ())))
+    for noun, kind, value in fiction_more.nouns():
+        who = "Who" if value == "person" else f"Which {value}"
+        asks = (f"{who} is the {noun} of {{}}?", f"{'Who' if who == 'Who' else 'What'} was the {noun} of {{}}?")
+        says = (f"{{}} has {{}} as its {noun}.", f"{{}} chose {{}} as its {noun} long ago.")
+        if kind == "person":
+            says = (f"{{}} has {{}} as {noun}.", f"{{}} chose {{}} as {noun} long ago.")
+        yield noun, Relation(kind=kind, value=value, says=says, asks=asks, phrases=(f"the {noun} of {{}}",))
+    yield from _read_table(fiction_more.YEARS)
+
+
 RELATIONS = dict(_read_table(TABLE))
 YEARS = [name for name, relation in RELATIONS.items() if relation.years]
-ASKED = [(_pattern(ask), name) for name, relation in RELATIONS.items() for ask in relation.asks]
-NAMED = [(normalise(template.partition("{}")[0]), name) for name, rel in RELATIONS.items() for template in rel.phrases]
-COMPARED = [(re.compile(rf"(?:^| )wh(?:o|ich) was {name} (earlier|later) (.+) or (.+)$"), name) for name in YEARS]
+FEW = Grammar(RELATIONS, compared=YEARS)
+MANY = Grammar(dict(_more_relations(RELATIONS)), compared=YEARS, per_kind=5)
+GRAMMARS: Mapping[str, Grammar] = {"few": FEW, "many": MANY}
+ALL = MANY.relations  # the first wording of a relation is the same in both
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +149,9 @@ class Fiction:
         world.accepted(world.understand("In which year was the author of The Pale Moth born?")) gives ("1901",)
     """
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, grammar: Grammar = FEW) -> None:
         self.facts = facts
+        self.grammar = grammar
         self._names = {normalise(name): name for name in facts}
 
     def walk(self, chain: Chain) -> tuple[str, ...]:
@@ -139,12 +188,12 @@ class Fiction:
         return query if self.accepted(query) else None
 
     def _question(self, text: str) -> Query | None:
-        for pattern, relation in COMPARED:
+        for pattern, relation in self.grammar.compared:
             if match := pattern.search(text):
                 left, right = self._resolve(match.group(2)), self._resolve(match.group(3))
                 if left is not None and right is not None:
                     return Comparison((_more(left, relation), _more(right, relation)), match.group(1) == "later")
-        for pattern, relation in ASKED:
+        for pattern, relation in self.grammar.asked:
             if match := pattern.search(text):
                 inner = self._resolve(match.group(1))
                 if inner is not None:
@@ -155,7 +204,7 @@ class Fiction:
         """The chain of a phrase such as `author of pale moth`."""
         if text in self._names:
             return Chain(self._names[text], ())
-        for words, relation in NAMED:
+        for words, relation in self.grammar.named:
             if text.startswith(words + " "):
                 inner = self._resolve(text[len(words) + 1 :])
                 if inner is not None:
@@ -172,25 +221,27 @@ def _more(chain: Chain, relation: str) -> Chain:
 
 
 def say(entity: str, relation: str, value: str) -> str:
-    return RELATIONS[relation].says[0].format(entity, value)
+    return ALL[relation].says[0].format(entity, value)
 
 
 def phrase(chain: Chain, dice: Dice | None = None) -> str:
     """The phrase for the end of a chain: `the author of The Pale Moth`."""
     text = chain.start
     for relation in chain.path:
-        text = _way(RELATIONS[relation].phrases, dice).format(text)
+        text = _way(ALL[relation].phrases, dice).format(text)
     return text
 
 
-def ask(query: Query, dice: Dice | None = None) -> str:
-    """The question as text."""
+def ask(query: Query, dice: Dice | None = None, grammar: Grammar = FEW) -> str:
+    """The question as text; with dice, in one of the wordings of a grammar."""
     if isinstance(query, Chain):
-        return _way(RELATIONS[query.path[-1]].asks, dice).format(phrase(Chain(query.start, query.path[:-1]), dice))
+        relations = ALL if dice is None else grammar.relations
+        way = _way(relations[query.path[-1]].asks, dice)
+        return way.format(phrase(Chain(query.start, query.path[:-1]), dice))
     # Always the canonical wording, because answers may repeat it.
     left, right = (phrase(Chain(side.start, side.path[:-1])) for side in query.sides)
     verb = query.sides[0].path[-1]
-    who = "Who" if RELATIONS[verb].kind == "person" else "Which"
+    who = "Who" if ALL[verb].kind == "person" else "Which"
     return f"{who} was {verb} {'later' if query.later else 'earlier'}, {left} or {right}?"
 
 
@@ -201,14 +252,15 @@ def _way(ways: Sequence[str], dice: Dice | None) -> str:
 # The generator.
 
 
-def invent(dice: Dice, pages: int) -> tuple[Facts, dict[str, str]]:
+def invent(dice: Dice, pages: int, grammar: Grammar = FEW) -> tuple[Facts, dict[str, str]]:
     """A world with this many entities: its facts, and a page for each, in random order."""
+    relations = grammar.drawn(dice)
     names: dict[str, str] = {}  # to kinds
     taken: set[str] = set()
     for number in range(pages):
         kind = KINDS[number % len(KINDS)]
         names[_new(dice, kind, taken)] = kind
-    facts = {name: _facts(dice, name, names, taken) for name in dice.shuffled(list(names))}
+    facts = {name: _facts(dice, name, names, taken, relations) for name in dice.shuffled(list(names))}
     _place_capitals(dice, facts, names)
     return facts, {name: _page(dice, name, names[name], facts[name]) for name in facts}
 
@@ -231,13 +283,15 @@ def _name(dice: Dice, kind: str) -> str:
     return f"{coined} {dice.pick(SUFFIXES)}" if kind == "company" else coined
 
 
-def _facts(dice: Dice, name: str, names: Mapping[str, str], taken: set[str]) -> dict[str, str]:
+def _facts(
+    dice: Dice, name: str, names: Mapping[str, str], taken: set[str], relations: Mapping[str, Relation]
+) -> dict[str, str]:
     """Two to four facts about an entity."""
     known: dict[str, str] = {}
     wanted = dice.between(2, 4)
     others = {other: kind for other, kind in names.items() if other != name}
-    for relation in dice.shuffled([key for key, rel in RELATIONS.items() if rel.kind == names[name]]):
-        value = _value(dice, RELATIONS[relation], others, taken) if len(known) < wanted else None
+    for relation in dice.shuffled([key for key, rel in relations.items() if rel.kind == names[name]]):
+        value = _value(dice, relations[relation], others, taken) if len(known) < wanted else None
         if value is not None:
             known[relation] = value
     return known
@@ -268,9 +322,7 @@ def _place_capitals(dice: Dice, facts: Mapping[str, dict[str, str]], names: Mapp
 def _page(dice: Dice, name: str, kind: str, facts: Mapping[str, str]) -> str:
     """The facts and some filler, two to five sentences; the name comes first and sometimes again."""
     filler = dice.sample(FILLERS[kind].split("|"), dice.between(0, min(2, 5 - len(facts))))
-    says = [
-        dice.pick(RELATIONS[relation].says).replace("{}", "{{}}", 1).format(value) for relation, value in facts.items()
-    ]
+    says = [dice.pick(ALL[relation].says).replace("{}", "{{}}", 1).format(value) for relation, value in facts.items()]
     short = dice.pick(("He", "She")) if kind == "person" else f"The {kind}"
     sentences = dice.shuffled([*says, *filler])
     return " ".join(
@@ -281,9 +333,9 @@ def _page(dice: Dice, name: str, kind: str, facts: Mapping[str, str]) -> str:
 def draw(fiction: Fiction, dice: Dice, hops: int, *, compare: bool) -> Query | None:
     """Draw a question that needs this many pages; None if the draw fails."""
     if not compare:
-        return _draw_chain(fiction, dice, hops, tuple(RELATIONS))
+        return _draw_chain(fiction, dice, hops, tuple(fiction.grammar.relations))
     near = hops // 2 if hops % 2 == 0 or dice.chance(0.5) else hops - hops // 2
-    left = _draw_chain(fiction, dice, near, tuple(YEARS))
+    left = _draw_chain(fiction, dice, near, tuple(fiction.grammar.years))
     right = left and _draw_chain(fiction, dice, hops - near, left.path[-1:])
     if left is None or right is None:
         return None

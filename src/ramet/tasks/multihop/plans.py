@@ -93,10 +93,12 @@ def planner(
     seed: int,
     help_goal: str = HELP,
     uniform: bool = False,
+    one_hop: bool = False,
 ) -> Planner:
     """A plan for every goal of a task; `help_goal` is the goal of a clone without a sub-question.
 
-    In the uniform style a chain is cut in the middle, and steps that are ready run in parallel.
+    In the uniform style a chain is cut in the middle, and steps that are ready run in parallel. With `one_hop`, every
+    part of a chain is one hop, so that the title of its page is known when the part is asked for.
     """
     if fiction is None:
         rounds = _row_rounds(task, texts, None if uniform else Dice("plan", task.id, seed), help_goal)
@@ -106,7 +108,8 @@ def planner(
         query = fiction.understand(goal)
         if query is None:
             raise AssertionError(f"no question in {goal!r}")
-        return _invented_plan(fiction, query, None if uniform else Dice("plan", task.id, seed, goal))
+        dice = None if uniform else Dice("plan", task.id, seed, goal)
+        return _invented_plan(fiction, query, dice, one_hop=one_hop)
 
     return plan
 
@@ -114,7 +117,7 @@ def planner(
 # Invented worlds.
 
 
-def _invented_plan(fiction: Fiction, query: Query, dice: Dice | None) -> Plan:
+def _invented_plan(fiction: Fiction, query: Query, dice: Dice | None, *, one_hop: bool) -> Plan:
     sides = (query,) if isinstance(query, Chain) else query.sides
     walks = [fiction.walk(side) for side in sides]
     sentences = [say(*step) for side, walk in zip(sides, walks, strict=True) for step in _steps(side, walk)]
@@ -126,7 +129,7 @@ def _invented_plan(fiction: Fiction, query: Query, dice: Dice | None) -> Plan:
         answer=fiction.accepted(query)[0],
         thought=" ".join([*sentences, conclusion]).strip(),
         reading=_abreast([walk[:-1] for walk in walks]),
-        rounds=_abreast([_parts(fiction, side, dice, compared=len(sides) > 1) for side in sides]),
+        rounds=_abreast([_parts(fiction, side, dice, compared=len(sides) > 1, one_hop=one_hop) for side in sides]),
         outline=outline([side.path for side in sides]),
         conclusion=conclusion,
     )
@@ -136,9 +139,12 @@ def _steps(chain: Chain, walk: Sequence[str]) -> list[tuple[str, str, str]]:
     return [(a, relation, b) for relation, (a, b) in zip(chain.path, pairwise(walk), strict=True)]
 
 
-def _parts(fiction: Fiction, chain: Chain, dice: Dice | None, *, compared: bool) -> list[Part]:
+def _parts(fiction: Fiction, chain: Chain, dice: Dice | None, *, compared: bool, one_hop: bool) -> list[Part]:
     walk, hops = fiction.walk(chain), len(chain.path)
-    edges = _halves(hops, compared=compared) if dice is None else _pieces(hops, dice, compared=compared)
+    if one_hop:
+        edges = list(range(hops + 1))
+    else:
+        edges = _halves(hops, compared=compared) if dice is None else _pieces(hops, dice, compared=compared)
     return [
         Part(goal=ask(Chain(walk[a], chain.path[a:b])), pages=walk[a:b], answer=walk[b], relations=chain.path[a:b])
         for a, b in pairwise(edges)

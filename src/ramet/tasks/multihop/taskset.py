@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from ramet.budget import Budget
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
 from ramet.tasks.check import exact_match, f1
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.erring import Habits, Wrong
 from ramet.tasks.files import WITH_META, TaskFile, read_context, task_file
 from ramet.tasks.manner import make_manner
-from ramet.tasks.multihop.fiction import FEWEST_PAGES, MOST_PAGES, Comparison, Fiction, ask, draw, invent
+from ramet.tasks.multihop.fiction import FEWEST_PAGES, GRAMMARS, MOST_PAGES, Comparison, Fiction, ask, draw, invent
+from ramet.tasks.multihop.findable import is_findable
 from ramet.tasks.multihop.plans import Part, Planner, Reference, planner, reference_of, row_accepts, row_reference
 from ramet.tasks.registry import check_index, observed_sizes, parse_range, split_tasks
 from ramet.tasks.sources import named_source
@@ -33,8 +34,10 @@ COMPARES = 0.3  # share of invented questions that are comparisons
 class Multihop:
     """Questions over pages.
 
-    `hops` and `pages` are for invented worlds; `long` has up to twice as many of both. `extra_pages` are for rows: so
-    many pages of other rows of the file are mixed with those of the question.
+    `hops`, `pages`, `relations` and `comparisons` are for invented worlds; `long` has up to twice as many hops and
+    pages. `extra_pages` are for rows: so many pages of other rows of the file are mixed with those of the question.
+    With `findable`, a split has only the rows whose pages can be found by their titles. `one_hop` is for demonstrations
+    in invented worlds: every clone follows one hop.
     """
 
     name = "multihop"
@@ -59,12 +62,26 @@ class Multihop:
         style: str = "cuts",
         mistakes: float = 0.0,
         ask_tokens: bool = False,
+        relations: str = "few",
+        comparisons: float = COMPARES,
+        one_hop: bool = False,
+        findable: bool = False,
     ) -> None:
         if metric not in METRICS:
             raise ConfigError(f"metric must be one of {', '.join(METRICS)}; got {metric!r}")
         fewest, most = parse_range(pages, name="pages", least=FEWEST_PAGES)
         if fewest != most or 2 * most > MOST_PAGES:
             raise ConfigError(f"pages must be one whole number up to {MOST_PAGES // 2}; got {pages!r}")
+        if relations not in GRAMMARS:
+            raise ConfigError(f"{self.name} has no relations {relations!r}: {did_you_mean(relations, list(GRAMMARS))}")
+        if isinstance(comparisons, bool) or not 0 <= comparisons <= 1:
+            raise ConfigError(f"{self.name}: comparisons is a share from 0 to 1; got {comparisons!r}")
+        self.relations = relations
+        self.comparisons = comparisons
+        self.one_hop, self.findable = (
+            check_flag(value, name=name) for name, value in (("one_hop", one_hop), ("findable", findable))
+        )
+        self._found: dict[str, Sequence[int]] = {}  # by split, the rows that are findable
         self.data = data
         self.hops = parse_range(hops, name="hops", least=2)
         self.pages = pages
@@ -74,7 +91,7 @@ class Multihop:
         self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
     def size(self, split: str) -> int | None:
-        return len(self._file(split)) if split in ROWS else None
+        return len(self._places(split)) if split in ROWS else None
 
     def task(self, split: str, index: int) -> Task:
         check_index(self, split, index)
@@ -83,25 +100,42 @@ class Multihop:
     def _file(self, split: str) -> TaskFile:
         return task_file(self.data, split, taskset=self.name, required=REQUIRED)
 
-    def _row(self, split: str, index: int) -> Task:
+    def _places(self, split: str) -> Sequence[int]:
+        """The rows of a split, by their places in its file."""
         file = self._file(split)
-        row = file[index]
+        if not self.findable:
+            return range(len(file))
+        if split not in self._found:
+            rows = [(place, file[place]) for place in range(len(file))]
+            self._found[split] = [
+                place
+                for place, row in rows
+                if is_findable(row.fields["question"], row_reference(row.fields, row.where))
+            ]
+        return self._found[split]
+
+    def _row(self, split: str, index: int) -> Task:
+        file, place = self._file(split), self._places(split)[index]
+        row = file[place]
         return Task(
             id=f"{self.name}:{split}/{index}",
             question=row.fields["question"],
-            context=with_pages_of_others(file, index, self.extra_pages, Dice("extra pages", self.seed, split, index)),
+            context=with_pages_of_others(file, place, self.extra_pages, Dice("extra pages", self.seed, split, place)),
             reference=row_reference(row.fields, row.where),
         )
 
     def _invented(self, split: str, index: int) -> Task:
         dice = Dice(self.name, self.seed, split, index)
-        hops, compare = dice.between(*hops_of(split, self.hops)), dice.chance(COMPARES)
+        hops, compare = dice.between(*hops_of(split, self.hops)), dice.chance(self.comparisons)
+        grammar = GRAMMARS[self.relations]
         for _ in range(1000):
-            facts, pages = invent(dice, 2 * self.pages if split == "long" else self.pages)
-            composed = compose(Fiction(facts), dice, split, hops=hops, compare=compare, tries=100)
+            facts, pages = invent(dice, 2 * self.pages if split == "long" else self.pages, grammar)
+            composed = compose(Fiction(facts, grammar), dice, split, hops=hops, compare=compare, tries=100)
             if composed is not None:
                 question, reference = composed
                 reference["facts"] = facts
+                if self.relations != "few":
+                    reference["relations"] = self.relations
                 return Task(id=f"{self.name}:{split}/{index}", question=question, context=pages, reference=reference)
         raise ConfigError(f"{self.pages} pages are too few for questions of {hops} hops")
 
@@ -145,7 +179,7 @@ class Multihop:
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
         place, uniform, titles = (task.id, seed), self.manner.is_uniform(task.id, seed), list(task.context)
-        plans = planner(task, _fiction(task), task.context, seed=seed, uniform=uniform)
+        plans = planner(task, _fiction(task), task.context, seed=seed, uniform=uniform, one_hop=self.one_hop)
         oracle, solo = (
             Reader(plans, titles, delegate=choice, dice_seed=place, uniform=uniform) for choice in (delegate, False)
         )
@@ -154,6 +188,12 @@ class Multihop:
     def self_check(self, task: Task) -> tuple[float, float]:
         accepted = accepted_of(task)
         return marks(accepted[0], accepted, self.metric).score, marks("nobody knows", accepted, self.metric).score
+
+
+def check_flag(value: bool, *, name: str) -> bool:
+    if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"multihop: {name} is true or false; got {value!r}")
+    return value
 
 
 def check_extra(number: int) -> int:
@@ -197,8 +237,9 @@ def accepted_of(task: Task) -> tuple[str, ...]:
 
 
 def _fiction(task: Task) -> Fiction | None:
-    facts = reference_of(task).get("facts")
-    return None if facts is None else Fiction(facts)
+    reference = reference_of(task)
+    facts = reference.get("facts")
+    return None if facts is None else Fiction(facts, GRAMMARS[reference.get("relations", "few")])
 
 
 def hops_of(split: str, hops: tuple[int, int]) -> tuple[int, int]:
@@ -211,7 +252,7 @@ def compose(
     """A question for this split and its reference; None if no draw gives one."""
     for _ in range(tries):
         query = draw(fiction, dice, hops, compare=compare)
-        question = "" if query is None else ask(query, dice)
+        question = "" if query is None else ask(query, dice, fiction.grammar)
         if question and (split == "long" or in_eval(question) == (split == "eval")):
             answer, *aliases = fiction.accepted(query)
             return question, {"answer": answer, "aliases": aliases, "hops": hops}

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.budget import Budget
+from ramet.config import TEMPERATURE
 from ramet.engine.scripted import cut_at_stop
 from ramet.errors import ConfigError, EngineError
 from ramet.interfaces import HostFunction
@@ -37,7 +38,7 @@ def _tree(
     depth: int = 3,
     seconds: float | None = None,
     dialect: str = "tools",
-    temperature: float = 0.7,
+    temperature: float = TEMPERATURE,
     window: int | None = None,
     show_budget: bool = False,
 ) -> Any:
