@@ -72,6 +72,22 @@ def test_a_mistake_in_a_reference_is_one_line_that_names_it(folder: Path) -> Non
     assert "write folder/file.py:Name" in complaint("folder/file:X")
 
 
+def test_an_exception_that_passes_through_a_plugin_is_one_line_that_names_its_file(folder: Path) -> None:
+    (folder / "broken.py").write_text("import json\n\ndef f(text):\n    return json.loads(text)\n")
+    function = plugins.load("broken.py:f", "function")
+    with pytest.raises(json.JSONDecodeError) as caught:
+        function("{")
+    assert (plugins.mistake(caught.value) or "").startswith("JSONDecodeError in broken.py, line 4: Expecting property")
+    group = ExceptionGroup("two", [ExceptionGroup("one", [caught.value]), KeyError("x")])
+    assert plugins.mistake(group) == plugins.mistake(caught.value)
+
+
+def test_an_exception_from_elsewhere_is_no_mistake_of_a_plugin(folder: Path) -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("{")
+    assert plugins.mistake(caught.value) is None
+
+
 def test_options_of_a_plugin_are_checked_like_those_of_a_taskset(folder: Path) -> None:
     with pytest.raises(ramet.ConfigError, match="has no option 'mots': did you mean most"):
         load_taskset("my_tasks.py:Backwards", mots=3)
@@ -92,7 +108,7 @@ def test_a_spec_of_a_plugin_has_a_colon_of_its_own_and_may_leave_out_the_split(f
     assert find_task("my_tasks.py:Backwards:eval/3", {})[1].id == "backwards:eval/3"
     assert find_task("my_tasks.py:Backwards/3", {})[1].id == "backwards:train/3"
     for wrong in ("craft", "my_tasks.py:", ":train", "craft:hard/3"):
-        with pytest.raises(ramet.ConfigError, match="write NAME:SPLIT"):
+        with pytest.raises(ramet.ConfigError, match=r"write NAME:SPLIT|craft needs a split"):
             parse_spec(wrong)
 
 

@@ -30,7 +30,8 @@ from ramet.errors import ConfigError, did_you_mean
 SUFFIX = ".py"
 # A file, after the package that reads it, and before a name and maybe a split.
 FILE_REFERENCE = re.compile(r"(?:(?=inspect:|verifiers:)(\w+:)|(?=.*\.py:))([^\s:@]+\.py)((?:[:@]\S+)?)")
-SETTINGS = ("task", "tasks", "rule", "world", "dialect", "kind")  # that may be references
+SETTINGS = ("task", "tasks", "rule", "world", "dialect", "kind", "when")  # that may be references
+MARK = "__ramet_plugin__"  # set in the modules of plug-ins
 GIVEN = "object:"  # begins the reference of an object that a Python program passed in
 _given: dict[str, Any] = {}  # those objects by reference, while their run lasts
 
@@ -151,6 +152,7 @@ def _execute(name: str, path: Path, where: str) -> None:
         sys.path.append(str(path.parent))
     linecache.checkcache(str(path))
     module = sys.modules[name] = module_from_spec(spec)  # dataclasses look up their module there
+    setattr(module, MARK, True)
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
@@ -166,13 +168,15 @@ def _import(reference: str, place: str) -> ModuleType:
     if "/" in place:
         raise ConfigError(f"{reference}: {place} is not a Python file: write {place}.py:Name, or package.module:Name")
     try:
-        return importlib.import_module(place)
+        module = importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
             raise ConfigError(f"{reference}: no module {error.name!r} in this environment") from None
         raise ConfigError(f"{reference}: {describe(error)}") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001  a module may raise anything when it is imported
         raise ConfigError(f"{reference}: {describe(error)}") from None
+    setattr(module, MARK, True)
+    return module
 
 
 def _find(module: ModuleType, name: str, reference: str) -> Any:
@@ -206,6 +210,20 @@ def describe(error: BaseException, file: Path | None = None) -> str:
         place, line = (own[-1].filename, own[-1].lineno) if own else (None, None)
     where = "" if place is None else f" in {Path(place).name}, line {line}"
     return f"{name}{where}: {message}" if message else f"{name}{where}"
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The error itself; of a group, which tasks that run in parallel raise, the first one in it."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    return first_error(cast(BaseExceptionGroup[BaseException], error).exceptions[0])
+
+
+def mistake(error: BaseException) -> str | None:
+    """An exception that passed through the code of a plug-in, in one line; None if it passed through none."""
+    error = first_error(error)
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__) if MARK in frame.f_globals]
+    return describe(error, Path(files[-1])) if files else None
 
 
 # Entry points of installed packages.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from typing import Any
 
 import anyio
 import pytest
@@ -28,6 +29,16 @@ def test_a_tree_is_run_without_an_event_loop_and_the_engine_can_be_used_again() 
     assert [tree.answer for tree in trees] == ["one", "two"]
     assert trees[0].budget.tokens == 500
     assert engine.closed == 2
+
+
+def test_the_engine_of_clones_is_disconnected_too() -> None:
+    engine, clones = (Counted(lambda _: ramet.Reply(text="Answer: yes")) for _ in range(2))
+    ramet.run_sync("q", engine=engine, clone_engine=clones)
+    assert (engine.closed, clones.closed) == (1, 1)
+
+
+def test_it_has_the_parameters_of_run() -> None:
+    assert inspect.signature(ramet.run_sync) == inspect.signature(ramet.run)
 
 
 def test_where_an_event_loop_runs_the_error_says_what_to_write() -> None:
@@ -55,3 +66,15 @@ def test_the_command_line_and_python_have_the_same_defaults() -> None:
     engine = {setting.name: setting.default for setting in fields(EngineConfig)}
     for name in ("concurrency", "tries", "stall_s"):
         assert default(ramet.HttpEngine, name) == engine[name], name
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "http://127.0.0.1:8000/v1"}, r"engine must be an object like ramet\.HttpEngine\(.*; got a str"),
+        ({"budget": {"tokens": 5}}, r"budget must be an object like ramet\.Budget\(tokens=4000\); got a dict"),
+    ],
+)
+def test_an_address_is_no_engine_and_a_dictionary_is_no_budget(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ramet.ConfigError, match=message):
+        ramet.run_sync("q", **{"engine": ramet.ScriptedEngine(lambda _: "Answer: 1")} | settings)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,6 @@ from ramet.errors import ConfigError
 from ramet.interfaces import Remaining
 from ramet.types import Prompt, Stop
 from tests.agent.scripts import words
-from tests.agent.test_tools_dialect import Shop
 from tests.conftest import in_virtual_time
 
 BOOKS = {"Ada Lovelace": "Born 1815.", "Alan Turing": "Born 1912."}
@@ -185,10 +186,105 @@ def test_an_answer_of_several_lines_is_returned_whole():
     assert results(tree) == "< one\n| two"
 
 
-def test_a_world_with_functions_is_refused_before_anything_runs():
+# Functions of the world.
+
+
+class Kitchen:
+    """Functions with plain arguments; `serve` has one of every kind."""
+
+    def __init__(self) -> None:
+        self.context: dict[str, str] = {}
+        self.functions = {"look": self.look, "serve": self.serve, "wait": self.wait}
+
+    def look(self) -> str:
+        return "tea, cake"
+
+    def serve(self, what: str, cups: int, *, hot: bool = True) -> str:
+        return f"{cups} {what} {hot}"
+
+    async def wait(self, seconds: float, why: str = "") -> str:
+        await anyio.sleep(seconds)
+        return f"{seconds} {why}".strip()
+
+
+def in_kitchen(text: str, **budget: object) -> ramet.Tree:
+    """A tree whose root writes this text and then answers."""
+
+    def script(prompt: Prompt) -> str:
+        return f"= did {prompt.goal}" if prompt.depth else text if prompt.turn == 0 else "= end"
+
+    engine = ramet.ScriptedEngine(script)
+    limits = ramet.Budget(**({"depth": 2} | budget))  # pyright: ignore[reportArgumentType]
+    options = TreeOptions(engine=engine, budget=limits, dialect="terse", world=Kitchen())
+    return in_virtual_time(TreeRun("root", options).run)
+
+
+@pytest.mark.parametrize(
+    ("line", "read_back"),
+    [
+        ("$ look", "tea, cake"),
+        ("$look", "tea, cake"),
+        ("$ serve tea, 2", "2 tea True"),
+        ("$ wait 1.5", "1.5"),
+        ("$ wait 1, so, that it draws", "1.0 so, that it draws"),
+        ("$ wait 1, two\n| lines", "1.0 two\n| lines"),
+    ],
+)
+def test_a_call_is_a_line_with_the_arguments_in_order(line: str, read_back: str):
+    tree = in_kitchen(f"First of all.\n{line}")
+    assert (results(tree), tree.root.turns[0].faults) == (f"< {read_back}", 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "read_back"),
+    [
+        ("$ fry egg", "no fry"),
+        ("$", "no"),
+        ("$ serve tea", "no serve(what: str, cups: int, *, hot: bool = True) -> str"),
+        ("$ serve tea, two", "no serve(what: str, cups: int, *, hot: bool = True) -> str"),
+        ("$ look twice", "no look() -> str"),
+    ],
+)
+def test_a_call_that_cannot_be_made_is_a_fault_that_names_the_signature(line: str, read_back: str):
+    tree = in_kitchen(line)
+    assert (results(tree).rstrip(), tree.root.turns[0].faults) == (f"< {read_back}", 1)
+
+
+def test_functions_are_called_before_clones_start_and_their_results_come_first():
+    tree = in_kitchen("> a\n$ look\n> b\n= 9")
+    assert results(tree) == "< tea, cake\n< did a\n< did b"
+    assert tree.root.turns[0].faults == 1  # the answer in a turn that asks is ignored
+    assert tree.answer == "end"
+
+
+def test_calls_and_clones_of_a_turn_share_the_limit_on_calls():
+    tree = in_kitchen("> a\n> b\n$ look", max_calls=2)
+    assert results(tree) == "< tea, cake\n< did a\n< no"
+
+
+def test_in_a_world_without_functions_a_dollar_is_working():
+    assert first_turn("$ look\n= 3").answer == "3"
+    assert read("$ look\n= 3") == ParsedTurn(answer="3")
+    assert read("$ look\n| more", functions=True) == ParsedTurn(calls=("look\nmore",))
+
+
+def test_a_call_in_the_closing_turn_is_no_answer():
+    assert final_answer("about 3\n$ look", functions=True) == "about 3"
+    assert final_answer("about 3\n$ 5", functions=False) == "$ 5"
+
+
+def test_a_function_whose_arguments_do_not_fit_a_line_is_refused_before_anything_runs():
+    class Bag:
+        context: ClassVar[dict[str, str]] = {}
+        functions: ClassVar = {"pack": lambda things: things, "sort": None}
+
+    def sort(items: list[str], reverse: bool = False) -> str:
+        return str(sorted(items, reverse=reverse))
+
+    Bag.functions["sort"] = sort
     engine = ramet.ScriptedEngine(lambda prompt: "= 1")
-    with pytest.raises(ConfigError, match="terse has no functions, and this world has price, search"):
-        TreeRun("root", TreeOptions(engine=engine, dialect="terse", world=Shop()))
+    with pytest.raises(ConfigError, match=r"terse cannot call sort\(items: list\[str\], reverse: bool = False\)"):
+        TreeRun("root", TreeOptions(engine=engine, dialect="terse", world=Bag()))
 
 
 def test_the_dialect_is_made_by_name():

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import anyio
 
-from ramet.agent.options import Restriction, Told, TreeOptions
+from ramet.agent.options import MessageOverride, Restriction, TreeOptions
 from ramet.agent.recording import ForkPoint, Kept, Path, Place, Recording, Replayable
 from ramet.agent.tree import TreeRun
 from ramet.config import TEMPERATURE
@@ -124,7 +124,9 @@ class ForkRun:
             restriction = Restriction(path=recording.node.path, turn=point.turn)
         elif recording.clone is not None:
             restriction = Restriction(path=recording.node.path, turn=point.turn, clone=recording.clone.path[-1])
-        told = None if point.tell is None else Told(path=recording.node.path, turn=point.turn, text=point.tell)
+        override = None
+        if point.tell is not None:
+            override = MessageOverride(path=recording.node.path, turn=point.turn, text=point.tell)
         return replace(
             options,
             engine=self.engine,
@@ -132,7 +134,7 @@ class ForkRun:
             budget=tree.budget,
             dialect=tree.dialect if isinstance(options.dialect, str) else options.dialect,
             restriction=restriction,
-            told=told,
+            message_override=override,
             elapsed_s=recording.elapsed_s,
         )
 

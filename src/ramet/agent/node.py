@@ -92,9 +92,9 @@ class NodeRun:
         user = tree_run.dialect.opening(self, missing=missing)
         if tree_run.options.show_budget:
             user = f"{user}\n\n{tree_run.remaining(self)}"
-        told = tree_run.options.told
-        if told is not None and told.at(self.node.path, 0):
-            user = told.text
+        override = tree_run.options.message_override
+        if override is not None and override.at(self.node.path, 0):
+            user = override.text
         child, depth = self.node.parent is not None, self.ledger.depth
         system = tree_run.system_prompt(child=child, depth=depth)
         tools = tree_run.tools(child=child, depth=depth)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ramet.budget import Budget
 from ramet.config import TEMPERATURE
@@ -14,6 +14,25 @@ from ramet.interfaces import Dialect, Engine, NodeJudge, World
 
 if TYPE_CHECKING:
     from ramet.agent.tree import TreeRun
+
+
+class TreeSettings(Protocol):
+    """What the settings of `ramet run`, `eval` and `train` have in common: see `TreeOptions`."""
+
+    @property
+    def dialect(self) -> str: ...
+    @property
+    def temperature(self) -> float: ...
+    @property
+    def show_budget(self) -> bool: ...
+    @property
+    def allow_same_goal(self) -> bool: ...
+    @property
+    def allow_impossible(self) -> bool: ...
+    @property
+    def instructions(self) -> str: ...
+    @property
+    def delegate_instructions(self) -> str: ...
 
 
 class TreeWatcher(Protocol):
@@ -39,7 +58,7 @@ class Restriction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class MessageOverride:
     """The message that one node of a forked tree reads before one of its turns, instead of the recorded one."""
 
     path: tuple[int, ...]  # of the node
@@ -75,11 +94,33 @@ class TreeOptions:
     instructions: str = ""  # added to the system prompt of every node
     delegate_instructions: str = ""  # added to the system prompt of nodes that may delegate
     restriction: Restriction | None = None  # of a forked tree
-    told: Told | None = None  # of a forked tree
+    message_override: MessageOverride | None = None  # of a forked tree
     watcher: TreeWatcher | None = None  # is given every tree when it starts and ends
     name: str = ""  # the id that the tree will be stored under, for the watcher; empty: its own id
     elapsed_s: float = 0.0  # of the tree's time; a forked tree begins with what was used before the fork
 
+    @classmethod
+    def from_settings(cls, settings: TreeSettings, *, engine: Engine, **others: Any) -> Self:
+        """The options that these settings name, with an engine. `others` are fields too, and override settings."""
+        named: dict[str, Any] = {
+            "dialect": settings.dialect,
+            "temperature": settings.temperature,
+            "show_budget": settings.show_budget,
+            "allow_same_goal": settings.allow_same_goal,
+            "allow_impossible": settings.allow_impossible,
+            "instructions": settings.instructions,
+            "delegate_instructions": settings.delegate_instructions,
+        }
+        return cls(engine=engine, **named | others)
+
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
             raise ConfigError(f"temperature is a number from 0 up; got {self.temperature!r}")
+        _check_kind("engine", self.engine, "sample", 'ramet.HttpEngine("http://127.0.0.1:8000/v1", model="my-model")')
+        _check_kind("budget", self.budget, "ledger", "ramet.Budget(tokens=4000)")
+
+
+def _check_kind(name: str, value: object, needed: str, example: str) -> None:
+    """Refuse an address where an engine is needed, or a dictionary where a budget is."""
+    if value is not None and not hasattr(value, needed):
+        raise ConfigError(f"{name} must be an object like {example}; got a {type(value).__name__}")

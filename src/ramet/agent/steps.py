@@ -101,20 +101,22 @@ class Steps:
             notes.append(tree_run.remaining(self.node_run))
         if closing is not None:
             notes.append(dialect.closing(closing))
-        told = self._told()
+        override = self._override()
         if tree_run.native is not None:
             messages = tree_run.native.messages(
-                self.results, calls, note="\n\n".join(notes if told is None else [told])
+                self.results, calls, note="\n\n".join(notes if override is None else [override])
             )
             return [replace(message, content=clean(message.content)) for message in messages]
         parts = [dialect.results(self.results), *notes] if self.results else notes
-        parts = parts if told is None else [told]
+        parts = parts if override is None else [override]
         return [Message("user", clean("\n\n".join(parts)))] if parts else []
 
-    def _told(self) -> str | None:
-        """What a fork has the node read before this turn."""
-        node, told = self.node_run.node, self.node_run.tree_run.options.told
-        return told.text if told is not None and told.turn and told.at(node.path, len(node.turns)) else None
+    def _override(self) -> str | None:
+        """The message that a fork puts before this turn."""
+        node, override = self.node_run.node, self.node_run.tree_run.options.message_override
+        if override is None or not override.turn or not override.at(node.path, len(node.turns)):
+            return None
+        return override.text
 
     def _fitting(self, room: int, *, closing: Stop | None, floor: int) -> Step | None:
         """The step with all results cut to the largest common length that fits; None when `floor` does not fit."""

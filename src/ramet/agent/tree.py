@@ -22,7 +22,7 @@ from ramet.agent.toolcalls import CallsTools
 from ramet.agent.wording import CLOSING_REASON, cut, num_bytes
 from ramet.budget import Budget
 from ramet.config import TEMPERATURE
-from ramet.errors import ConfigError, EngineError
+from ramet.errors import BudgetTooSmall, ConfigError, EngineError
 from ramet.interfaces import Caching, Dialect, Engine, NodeObserver, Remaining, TaskWorld, Windowed, World
 from ramet.tokens.render import Renderer
 from ramet.types import Node, Piece, Stop, Task, Tree
@@ -105,11 +105,12 @@ class TreeRun:
         needed = root.limits.smallest_window(root.transcript.size)
         if needed > budget.window:
             bound = "" if self.engine.renderer.exact else " (an upper bound: give a tokenizer for the exact number)"
-            raise ConfigError(
-                f"the task needs a window of {needed:,} tokens{bound}; budget.window is {budget.window:,}"
-            )
+            of_model = isinstance(self.engine, Windowed) and self.engine.window <= budget.window
+            allowed = f"{'that of the model' if of_model else 'budget.window'} is {budget.window:,}"
+            raise BudgetTooSmall(f"the task needs a window of {needed:,} tokens{bound}; {allowed}", limit="window")
         if self.ledger.money is not None and self.ledger.money < root.limits.smallest_money(root.transcript.size):
-            raise ConfigError(f"budget.money of ${budget.money:g} does not pay for one turn and an answer")
+            message = f"budget.money of ${budget.money:g} does not pay for one turn and an answer"
+            raise BudgetTooSmall(message, limit="money")
         self.tree.nodes.append(node)
         if self.observer is not None:
             self.observer.spawned(node)
@@ -252,11 +253,19 @@ async def run(
 ) -> Tree:
     """Run a tree of clones on a task, within a hard budget.
 
-    The settings are explained at `TreeOptions`.
+    `budget` has the limits of the whole tree: by default 4,000 generated tokens, 16 nodes and 3 levels of clones.
+    `dialect` is how the model writes actions: "tools", "native" (the server's tool calling), "python" or "terse".
+    `world` has functions that the model may call and texts that it may read; `ramet.Task(context=...)` has texts too.
+    `clone_engine` samples for all nodes but the root. With `show_budget` the model reads what it may still spend. The
+    other settings are explained at `TreeOptions`.
+
+    A limit that is reached ends a node, never with an exception: see `tree.root.stop`. If the engine fails for the
+    root, `EngineError` is raised, and its attribute `tree` has what was done so far.
 
     Example:
         tree = await ramet.run("What is 2 + 2?", engine=engine, budget=ramet.Budget(tokens=4000))
         print(tree.answer)
+        print(tree)
     """
     options = TreeOptions(
         engine=engine,

@@ -67,7 +67,10 @@ def cell_in(text: str) -> str | None:
 
 
 class PythonDialect:
-    """The `python` dialect. Pass an open `Sandbox` to share workers between trees; by default each tree has two."""
+    """The `python` dialect: the model writes cells of Python that run in a sandbox and call `await delegate(...)`.
+
+    Pass an open `Sandbox` to share worker processes between trees; by default each tree has two of its own.
+    """
 
     name = "python"
     stop = (CLOSE,)

@@ -1,14 +1,17 @@
 """For very small models: a sign at the start of a line says what the line is.
 
     > goal        start a clone; texts follow by key, then the tokens it asks for: `> goal @key @key #300`
+    $ name a, 3   call a function of the world; the last argument is the rest of the line
     = answer      the node's answer; the last such line counts
-    < text        a clone's answer, with `?` after it when a limit ended the clone; `?` alone when there is no answer,
-                  `no` when the clone was refused, `same` when that was because of its goal: the node's or an ancestor's
-                  one, `no #` when it was because of the tokens it asked for: no whole number from 1 up, or too few
+    < text        the value of a call, or a clone's answer, with `?` after it when a limit ended the clone; `?` alone
+                  when there is no answer, `no` when the clone was refused, `same` when that was because of its goal:
+                  the node's or an ancestor's one, `no #` when it was because of the tokens it asked for: no whole
+                  number from 1 up, or too few; `no` and a signature for a call that cannot be made
     | more        continues the line above
     !             answer now
 
-Every other line is working. A turn that starts clones does not answer: an answer in it is ignored.
+Every other line is working; in a world without functions, `$` lines are too. A turn that calls or starts clones does
+not answer: an answer in it is ignored. Functions are called before clones start, in the order of their lines.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ramet.agent.dialects.terse_calls import CALL, call_line, check_functions
 from ramet.agent.wording import after_thoughts, cut, shorten
-from ramet.errors import ConfigError
 from ramet.interfaces import CutAnswer, Host, HostFunction, Outcome, Remaining, Report, Request, Result
 from ramet.types import Stop, clean
 
@@ -35,31 +38,33 @@ ASKED = re.compile(r"\s#([-+]?\d\S*)$")  # the last word, if it looks like a num
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTurn:
-    """The goals and the answer of a turn."""
+    """The calls, the goals and the answer of a turn."""
 
+    calls: tuple[str, ...] = ()
     goals: tuple[str, ...] = ()
     answer: str | None = None
 
 
-def read(text: str) -> ParsedTurn:
-    """Parse a turn.
+def read(text: str, *, functions: bool = False) -> ParsedTurn:
+    """Parse a turn. Only with `functions` are there calls.
 
     Example:
         read("3+4=7\\n= 7")  # ParsedTurn(answer="7")
         read("> Compute 1+2\\n> Compute 3+4")  # ParsedTurn(goals=("Compute 1+2", "Compute 3+4"))
     """
+    signs = (ASK, ANSWER, CALL) if functions else (ASK, ANSWER)
     signed: list[tuple[str, list[str]]] = []
     for line in clean(after_thoughts(text)).split("\n"):
         if line[:1] == MORE and signed and signed[-1][0]:
             signed[-1][1].append(_content(line))
-        elif line[:1] in (ASK, ANSWER) and (len(line) == 1 or line[1] not in NOT_A_SIGN):
+        elif line[:1] in signs and (len(line) == 1 or line[1] not in NOT_A_SIGN):
             signed.append((line[0], [_content(line)]))
         else:
             signed.append(("", [line]))
     contents = [(sign, "\n".join(lines).strip()) for sign, lines in signed]
-    goals = tuple(content for sign, content in contents if sign == ASK)
+    calls, goals = (tuple(content for sign, content in contents if sign == wanted) for wanted in (CALL, ASK))
     answers = [content for sign, content in contents if sign == ANSWER and content]
-    return ParsedTurn(goals=goals, answer=answers[-1] if answers else None)
+    return ParsedTurn(calls=calls, goals=goals, answer=answers[-1] if answers else None)
 
 
 def _content(line: str) -> str:
@@ -90,24 +95,24 @@ def split_tokens(text: str) -> tuple[str, int | str | None]:
     return text[: found.start()].rstrip(), int(number) if re.fullmatch(r"[0-9]{1,12}", number) else number
 
 
-def final_answer(text: str) -> str | None:
-    """The answer in a closing turn: its answer line, or else the last line that is not a goal."""
+def final_answer(text: str, *, functions: bool = False) -> str | None:
+    """The answer in a closing turn: its answer line, or else the last line that is neither a goal nor a call."""
     answer = read(text).answer
-    lines = [line.strip() for line in clean(after_thoughts(text)).split("\n") if line[:1] not in (ASK, ANSWER)]
+    signs = (ASK, ANSWER, CALL) if functions else (ASK, ANSWER)
+    lines = [line.strip() for line in clean(after_thoughts(text)).split("\n") if line[:1] not in signs]
     return answer or next((line for line in reversed(lines) if line), None)
 
 
 class TerseDialect:
-    """The `terse` dialect."""
+    """The `terse` dialect, for very small models: the first character of a line is its type, and prompts are empty."""
 
     name = "terse"
     stop = ()
 
     def system(self, *, functions: Mapping[str, HostFunction], may_delegate: bool, child: bool) -> str:
-        """Empty, or one sign for a node that cannot delegate."""
+        """Empty, or one sign for a node that cannot delegate. Functions are learnt from demonstrations."""
         del child
-        if functions:
-            raise ConfigError(f"terse has no functions, and this world has {', '.join(functions)}: use tools or python")
+        check_functions(functions)
         return "" if may_delegate else ALONE
 
     def opening(self, host: Host, *, missing: Sequence[str]) -> str:
@@ -144,34 +149,54 @@ class TerseSession:
 
     async def act(self, text: str, *, finish: Literal["stop", "length"]) -> Outcome:
         whole = finish == "stop"
-        turn = read(text if whole else text.rpartition("\n")[0])  # an incomplete last line is dropped
-        if turn.goals:
-            return await self._delegate(turn, whole=whole)
+        complete = text if whole else text.rpartition("\n")[0]  # an incomplete last line is dropped
+        turn = read(complete, functions=bool(self.host.functions))
+        if turn.calls or turn.goals:
+            return await self._carry_out(turn, whole=whole)
         if turn.answer is not None and whole:
             return Outcome(done=True, answer=turn.answer)
         return Outcome(results=[Result(NOTE, UNKNOWN if whole else CUT_OFF)], faults=1)
 
     async def close(self, text: str) -> Outcome:
-        return Outcome(done=True, answer=final_answer(text))
+        return Outcome(done=True, answer=final_answer(text, functions=bool(self.host.functions)))
 
     def answer_in_cut(self, text: str) -> CutAnswer | None:
-        answer = final_answer(text)
+        answer = final_answer(text, functions=bool(self.host.functions))
         return None if answer is None else CutAnswer(text=answer, marked=read(text).answer is not None)
 
-    async def _delegate(self, turn: ParsedTurn, *, whole: bool) -> Outcome:
-        limit, most = self.host.budget.max_result_chars, self.host.budget.max_calls
-        requests = [self._request(goal) for goal in turn.goals[:most]]
+    async def _carry_out(self, turn: ParsedTurn, *, whole: bool) -> Outcome:
+        """Call functions, then run clones. Each line is a call, and those beyond the limit are refused."""
+        most = self.host.budget.max_calls
+        calls = turn.calls[:most]
+        goals = turn.goals[: None if most is None else most - len(calls)]
+        excess = len(turn.calls) + len(turn.goals) - len(calls) - len(goals)
+        called, failed = await self._call(calls)
+        cloned, refused = await self._delegate(goals)
+        results = [*called, *cloned, *[Result("clone", REFUSED)] * excess]
+        if not whole:
+            results.append(Result(NOTE, CUT_OFF))
+        faults = failed + refused + excess + (turn.answer is not None) + (not whole)
+        action = (turn.calls, turn.goals) if turn.calls else turn.goals
+        return Outcome(results=results, action=action, faults=faults)
+
+    async def _call(self, lines: Sequence[str]) -> tuple[list[Result], int]:
+        """The results of calls, and how many failed."""
+        done = [await call_line(line, self.host.functions) for line in lines]
+        limit = self.host.budget.max_result_chars
+        results = [shorten([Result("call", cut(text, self.host.output_bytes))], limit)[0] for text, _ in done]
+        return results, sum(failed for _, failed in done)
+
+    async def _delegate(self, goals: Sequence[str]) -> tuple[list[Result], int]:
+        """The results of clones, and how many were refused."""
+        if not goals:
+            return [], 0
+        requests, limit = [self._request(goal) for goal in goals], self.host.budget.max_result_chars
         reports = await self.host.run_all(requests)
         results = [
             shorten([Result("clone", self._result_text(report, request))], limit)[0]
             for report, request in zip(reports, requests, strict=True)
         ]
-        excess = len(turn.goals) - len(reports)  # each line that asks is a call
-        results += [Result("clone", REFUSED)] * excess
-        faults = sum(report.stop is None for report in reports) + excess + (turn.answer is not None)
-        if not whole:
-            results.append(Result(NOTE, CUT_OFF))
-        return Outcome(results=results, action=turn.goals, faults=faults + (not whole))
+        return results, sum(report.stop is None for report in reports)
 
     def _request(self, line: str) -> Request:
         """Parse `goal @key @key #tokens`. A key of the node may itself end like a number of tokens."""

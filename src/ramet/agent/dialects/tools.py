@@ -173,7 +173,7 @@ def _as_list(value: object) -> list[object]:
 
 
 class ToolsDialect:
-    """The `tools` dialect.
+    """The `tools` dialect: the model writes calls as JSON inside <tool_call> tags.
 
     A parent may always ask for the type of an answer (`returns`). The prompt mentions this only with `returns=True`,
     which is the dialect `tools-returns`, so that models trained with the shorter prompt keep it.
