@@ -14,13 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ramet
-from ramet.config import TASKSET_OPTIONS, load, merge_settings, taskset_options, to_toml
+from ramet.budget import Budget
+from ramet.config import OTHER_NAMES, TASKSET_OPTIONS, find_settings, load, merge_settings, taskset_options, to_toml
+from ramet.credit.selfcest import Selfcest
 from ramet.engine.settings import EngineConfig, JudgeConfig
 from ramet.errors import ConfigError
 from ramet.evaluate.settings import EvaluateConfig
 from ramet.inputs.settings import RunConfig
 from ramet.tasks.registry import TASKSETS, taskset_class
-from ramet.train.settings import TrainConfig, WarmConfig
+from ramet.train.loss import Loss
+from ramet.train.settings import TrainConfig, UpdateConfig, WarmConfig
 
 # A new setting is added here by hand.
 SETTINGS = {
@@ -206,11 +209,9 @@ def test_a_key_like_no_other_gets_the_list_of_accepted_ones() -> None:
         (RunConfig, "budget.keep=2", "budget.parent_share"),
         (RunConfig, "task.digits=2", "taskset.digits"),
         (RunConfig, "options.digits=2", "taskset.digits"),
-        (RunConfig, "data=files", "taskset.data"),
         (EvaluateConfig, "number=5", "num_tasks"),
         (EvaluateConfig, "at_once=5", "concurrency"),
         (EvaluateConfig, "options.digits=2", "taskset.digits"),
-        (EvaluateConfig, "data=files", "taskset.data"),
         (EvaluateConfig, "budget.context=9", "budget.window"),
         (TrainConfig, "options.digits=2", "taskset.digits"),
         (TrainConfig, "task.digits=2", "taskset.digits"),
@@ -231,15 +232,42 @@ def test_a_key_like_no_other_gets_the_list_of_accepted_ones() -> None:
         (TrainConfig, "warm={steps = 1, update = {rate = 0.1}}", "warm.update.learning_rate"),
         (WarmConfig, "trees=4", "trees_per_step"),
         (WarmConfig, "keep=4", "keep_checkpoints"),
+        (TrainConfig, "lr=0.1", "update.learning_rate"),
+        (TrainConfig, "update.lr=0.1", "update.learning_rate"),
+        (TrainConfig, "learning_rate=0.1", "update.learning_rate"),
+        (TrainConfig, "num_generations=8", "group_size"),
+        (TrainConfig, "beta=0.01", "loss.kl"),
+        (TrainConfig, "max_tokens=100", "budget.tokens"),
+        (TrainConfig, "num_tasks=4", "eval.num_tasks"),
+        (TrainConfig, "window=4", "sampler.window or stop.window"),
+        (RunConfig, "tokens=100", "budget.tokens"),
+        (RunConfig, "base_url=x", "engine.base_url or clone.base_url or judge.base_url"),
     ],
 )
-def test_an_earlier_name_gets_the_error_that_has_the_present_one(kind: type[Any], word: str, new: str) -> None:
+def test_a_name_that_others_use_or_without_its_table_gets_the_name_of_the_setting(
+    kind: type[Any], word: str, new: str
+) -> None:
     said = complaint(kind, words=[word])
     assert said.startswith("unknown setting '")
     assert said.endswith(f"': did you mean {new}?")
 
 
-def test_earlier_words_of_a_credit_rule_get_an_error_too() -> None:
+def test_names_of_settings_that_errors_suggest_exist() -> None:
+    kinds: list[type[Any]] = [RunConfig, EvaluateConfig, TrainConfig, WarmConfig, Selfcest]
+    tables: dict[str, type[Any]] = {"budget": Budget, "update": UpdateConfig, "loss": Loss}
+    for other in OTHER_NAMES:
+        table, _, name = other.rpartition(".")
+        found = [find_settings(kind, name, table=[table]) for kind in ([tables[table]] if table else kinds)]
+        assert any(place.endswith(OTHER_NAMES[other]) for places in found for place in places), other
+
+
+def test_a_value_for_a_table_with_kinds_suggests_the_kind() -> None:
+    assert complaint(TrainConfig, words=["loss=ppo"]) == (
+        "loss is a table of settings, not 'ppo': did you mean loss.kind=ppo?"
+    )
+
+
+def test_words_of_a_credit_rule_get_an_error_too() -> None:
     with pytest.raises(
         ramet.ConfigError, match=r"^unknown setting 'selfcest\.lone': did you mean selfcest\.group_of_one\?$"
     ):

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import date, time
 from functools import cache
@@ -30,37 +30,57 @@ TINKER_PATH = "tinker://"  # how the path of a checkpoint on a server of the Tin
 OPTIONS_OF = {"task": "taskset", "rule": "credit"}  # tables that belong to what another setting names
 EXTENDS = "extends"  # in a file: the name of another one beside it, whose settings it overrides
 
-# Earlier names of settings, and what they are called now. Only errors use them: an earlier name is not accepted.
-RENAMED = {
+# What settings are called in other projects, or might be called. Only errors use these names: they are not accepted.
+OTHER_NAMES = {
     "at_once": "concurrency",
-    "budget.context": "budget.window",
-    "budget.keep": "budget.parent_share",
-    "data": "taskset.data",
+    "batch_size": "tasks_per_step",
+    "beta": "kl",
+    "budget.context": "window",
+    "budget.keep": "parent_share",
+    "checkpointing": "gradient_checkpointing",
+    "clip": "max_grad_norm",
+    "decay": "weight_decay",
+    "depth": "budget.depth",
     "gap": "max_logprob_gap",
+    "grad_clip": "max_grad_norm",
     "group": "group_size",
     "keep": "keep_checkpoints",
+    "kl_coef": "kl",
     "lone": "group_of_one",
+    "lora": "lora_rank",
+    "loss.clip": "bounds",
+    "lr": "learning_rate",
+    "max_new_tokens": "budget.tokens",
+    "max_steps": "steps",
+    "max_tokens": "budget.tokens",
+    "model_name": "model",
+    "nodes": "budget.nodes",
+    "num_generations": "group_size",
+    "num_steps": "steps",
     "number": "num_tasks",
     "options": "taskset",
+    "rate": "learning_rate",
+    "report_to": "track",
+    "rollouts_per_example": "group_size",
+    "save_steps": "save_every",
+    "seconds": "budget.seconds",
     "task": "taskset",  # of a question; elsewhere `task` is NAME:SPLIT, and no table
     "tasks": "tasks_per_step",
+    "tokens": "budget.tokens",
+    "train_batch_size": "tasks_per_step",
     "trees": "trees_per_step",
-    "update.checkpointing": "update.gradient_checkpointing",
-    "update.clip": "update.max_grad_norm",
-    "update.decay": "update.weight_decay",
-    "update.lora": "update.lora_rank",
-    "update.rate": "update.learning_rate",
-    "update.tokens": "update.micro_batch_tokens",
-    "update.warmup": "update.warmup_steps",
+    "update.tokens": "micro_batch_tokens",
+    "warmup": "warmup_steps",
 }
 # Options of the built-in tasksets. Only errors use them: `file=x` is `taskset.file=x`. A test keeps the list complete.
 TASKSET_OPTIONS = frozenset(
     [
-        *("ask_tokens", "brackets", "check", "check_seconds", "data", "dataset", "digits", "eval_share"),
-        *("extra_pages", "file", "guesses", "hops", "kinds", "largest", "levels", "lines", "long_lines"),
-        *("long_numbers", "metric", "mistakes", "numbers", "operators", "page", "pages", "params", "per_clone"),
-        *("places", "seed", "size", "style", "symbols", "target", "targets", "topics", "unknown", "users"),
-        *("value_digits", "working"),
+        *("ask_tokens", "brackets", "check", "check_seconds", "clone_lines", "comparisons", "data", "dataset"),
+        *("digits", "eval_share", "extra_pages", "file", "findable", "guesses", "hops", "kinds", "largest"),
+        *("levels", "lines", "long_lines", "long_numbers", "metric", "mistakes", "numbers", "one_hop"),
+        *("operators", "page", "pages", "params", "part", "per_clone", "places", "relations", "seed", "size"),
+        *("state_size", "style", "symbols", "target", "targets", "topics", "unknown", "users", "value_digits"),
+        *("wording", "working"),
     ]
 )
 
@@ -166,7 +186,7 @@ def taskset_options(words: Sequence[str], *, data: str | None = None) -> dict[st
     settings = settings_of(words)
     for key, value in settings.items():
         if key != "taskset":
-            old, new = _inner(key, value), _inner(RENAMED.get(key, f"taskset.{key}"), value)
+            old, new = _inner(key, value), _inner(OTHER_NAMES.get(key, f"taskset.{key}"), value)
             raise ConfigError(f"unknown setting {old!r}: did you mean {new}?")
     return settings.get("taskset", {}) | ({} if data is None else {"data": data})
 
@@ -182,7 +202,7 @@ def _values(kind: Any, settings: Mapping[str, Any], *, inside: str) -> dict[str,
     values: dict[str, Any] = {}
     for key, value in settings.items():
         if key not in known or (hints[key] is str and isinstance(value, dict)):
-            raise ConfigError(_unknown(inside + key, value, [inside + name for name in known]))
+            raise ConfigError(_unknown(inside + key, value, kind, inside=inside))
         values[key] = _fit(hints[key], value, key=inside + key, default=known[key].default_factory)
     return values
 
@@ -192,7 +212,8 @@ def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
     wanted = optional if optional is not None and value is not None else wanted  # a table that may be left out
     if is_dataclass(wanted):
         if not isinstance(value, dict):
-            raise ConfigError(f"{key} is a table of settings, not {value!r}")
+            hint = f": did you mean {key}.kind={value}?" if "kind" in _hints(wanted) else ""
+            raise ConfigError(f"{key} is a table of settings, not {value!r}{hint}")
         # A table overrides the default of its field, which may differ from the defaults of its class.
         make: Any = wanted if default is MISSING else default
         return replace(make(), **_values(wanted, cast(dict[str, Any], value), inside=f"{key}."))
@@ -204,6 +225,7 @@ def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
         )
     except ValidationError as error:
         message = error.errors()[0]["msg"].lower().replace("a valid tuple", 'a list, like ["a"] or [1, 2]')
+        message = message.replace("a valid dictionary", f"a table of settings, like {key}.NAME=VALUE")
         raise ConfigError(f"{key}: {message}; got {value!r}") from None
 
 
@@ -223,19 +245,40 @@ def _as_tuple(value: object) -> object:
     return tuple(cast(list[object], value)) if isinstance(value, list) else value
 
 
-def _unknown(key: str, value: Any, known: Sequence[str]) -> str:
-    """The error for a setting that does not exist: its present name if it was renamed, else the nearest one."""
-    tables = key.split(".")
-    for start in range(len(tables)):  # in warm.update.rate the name is update.rate
-        outer, name = "".join(f"{table}." for table in tables[:start]), ".".join(tables[start:])
-        new = outer + RENAMED.get(name, "")
-        if name in RENAMED and any(new == place or new.startswith(f"{place}.") for place in known):
-            return f"unknown setting {_inner(key, value)!r}: did you mean {_inner(new, value)}?"
-    if key in TASKSET_OPTIONS and "taskset" in known:
+def _unknown(key: str, value: Any, kind: Any, *, inside: str) -> str:
+    """The error for a setting that does not exist in `kind`: what it is called here, where it is, or the nearest."""
+    name, known = key.removeprefix(inside), [setting.name for setting in fields(kind)]
+    if inside + name in TASKSET_OPTIONS and "taskset" in known:
         return f"unknown setting {key!r}: did you mean taskset.{key}, an option of the taskset?"
-    if key in known:
+    if name in known and name not in OTHER_NAMES:
         return f"{key} is a string, not a table of settings; got {value!r}"
-    return f"unknown setting {key!r}: {did_you_mean(key, known)}"
+    meant = [_inner(inside + place, value) for place in find_settings(kind, name, table=inside.split(".")[-2:-1])]
+    if meant:
+        return f"unknown setting {_inner(key, value)!r}: did you mean {' or '.join(meant)}?"
+    return f"unknown setting {key!r}: {did_you_mean(name, known, prefix=inside)}"
+
+
+def find_settings(kind: Any, name: str, *, table: Sequence[str] = ()) -> list[str]:
+    """The settings in `kind` and its tables that this name stands for, by its last part or by what others call it.
+
+    Example:
+        In the settings of a training, `lr` stands for `update.learning_rate`.
+    """
+    other = OTHER_NAMES.get(".".join([*table, name]), OTHER_NAMES.get(name))
+    places = list(_setting_names(kind))
+    if other and other.partition(".")[0] in places:  # maybe in a table that has no class, like the budget of a training
+        return [other]
+    endings = tuple(f".{wanted}" for wanted in (other, name) if wanted)
+    return [place for place in places if place.endswith(endings)]
+
+
+def _setting_names(kind: Any, inside: str = "") -> Iterator[str]:
+    """All settings in `kind` and its tables."""
+    for name, hint in _hints(kind).items():
+        yield inside + name
+        table = next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
+        if table is not None:
+            yield from _setting_names(table, f"{inside}{name}.")
 
 
 def _inner(key: str, value: Any) -> str:

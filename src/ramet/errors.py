@@ -2,6 +2,7 @@
 
 RametError
 ├── ConfigError       a flag, key or value is not accepted       -> one line, exit code 2
+│   └── BudgetTooSmall     a task does not fit the window or the money it is given
 ├── EngineError       the model server failed or broke its contract
 │   ├── EngineBusy         temporary: engines retry it themselves
 │   └── EngineInterrupted  the call ended early: the node pays for the tokens it saw, then retries
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from ramet.types import Tree
@@ -31,6 +32,14 @@ class RametError(Exception):
 
 class ConfigError(RametError):
     """A flag, configuration key or value that is not accepted."""
+
+
+class BudgetTooSmall(ConfigError):
+    """A budget with which a task cannot even begin. `limit` is the setting that is too small: window or money."""
+
+    def __init__(self, message: str, *, limit: Literal["window", "money"]) -> None:
+        super().__init__(message)
+        self.limit = limit
 
 
 class EngineError(RametError):
@@ -78,16 +87,18 @@ class MalformedAction(ModelFault):
     """A turn, a call or an argument that cannot be parsed."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:
     """The end of an error about an unknown word: the nearest accepted one, and which ones are accepted.
+
+    `prefix` is shown before every accepted word.
 
     Example:
         did_you_mean("crft", ["craft", "math"])  # "did you mean craft? (accepted: craft, math)"
         did_you_mean("xyz", ["craft", "math"])   # "accepted: craft, math"
     """
     accepted = list(known)
-    listing = f"accepted: {', '.join(accepted)}" if accepted else "none is accepted"
-    nearest = get_close_matches(word, accepted, n=1, cutoff=0.5)
+    listing = f"accepted: {', '.join(prefix + name for name in accepted)}" if accepted else "none is accepted"
+    nearest = get_close_matches(word, accepted, n=1)
     if not nearest:
         return listing
-    return f"did you mean {nearest[0]}?" + (f" ({listing})" if len(accepted) <= MAX_LISTED else "")
+    return f"did you mean {prefix}{nearest[0]}?" + (f" ({listing})" if len(accepted) <= MAX_LISTED else "")

@@ -233,6 +233,7 @@ def test_finished_items_are_kept_when_the_server_fails(tmp_path: Path, server: T
         (["--model", "m"], "which tasks? write NAME:SPLIT"),
         (["craft:hard", "--model", "m", "--base-url", NOWHERE], f"cannot reach {NOWHERE}"),
         (["craft:hrd", "--model", "m"], "did you mean hard"),
+        (["craft:hard", "--model", "m", "tasks=5"], "the number of tasks is num_tasks=N, or -n N"),
         (["craft:hard", "--model", "m", "--methods", "singel"], "unknown method 'singel': accepted are single"),
         (["craft:hard", "--model", "m", "--budgets", "1k"], "--budgets is whole numbers separated by commas"),
         (["craft:hard", "--model", "m", "--budgets", "4", "--methods", "vote@8"], "vote@8 grows 8 trees"),

@@ -179,7 +179,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--bad"], "--bad"),
-        (["nonsense"], "Commands: run, serve, show, view, sql, ls, fork, demo, tour, train, warmstart, eval, report, "),
+        (["nonsense"], "Commands: tour, demo, run, serve, fork, train, warmstart, eval, show, view, sql, ls, report, "),
         (["eval", "craft:hard", "--context", "64"], "Did you mean --window?"),
         (["run"], "question"),
         (["run", "q", "--bad"], "--bad"),

@@ -26,6 +26,8 @@ def test_every_taskset_is_listed_on_one_line(tmp_path: Path) -> None:
 
 def test_samples_are_shown_with_the_tree_of_their_oracle(tmp_path: Path) -> None:
     shown = printed(tmp_path, "tasks", "show", "craft", "--split", "hard", "-n", "2")
+    assert shown.startswith("craft: ")
+    assert "\n  craft:extreme " in shown  # the other splits
     assert "craft:hard/0" in shown
     assert "craft:hard/1" in shown
     assert "functions: craft, get_info, view_inventory" in shown

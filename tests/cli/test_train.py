@@ -14,9 +14,9 @@ import ramet
 from ramet.config import load, to_toml
 from ramet.recipes import describe, recipe_file, recipe_names
 from ramet.store import RunDir
-from ramet.store.checkpoints import latest
+from ramet.store.checkpoints import checkpoint_path, latest
 from ramet.train.loop import check_plan
-from ramet.train.settings import TrainConfig
+from ramet.train.settings import TrainConfig, WarmConfig
 from tests.cli.test_main import complaint, printed
 from tests.fork_server import command, environment, installed
 from tests.train import small
@@ -45,7 +45,23 @@ def test_a_run_prints_one_line_per_step_and_can_be_queried_afterwards(tmp_path: 
     assert json.loads(printed(tmp_path, "sql", "runs/small", "select count(*) as steps from metrics", "--json")) == [
         {"steps": 2}
     ]
-    assert "nothing" not in printed(tmp_path, "train", "--resume", "runs/small")
+
+
+@pytest.mark.parametrize("verb", ["train", "warmstart"])
+def test_resuming_a_run_that_is_complete_needs_neither_its_model_nor_its_server(tmp_path: Path, verb: str) -> None:
+    backend = {"kind": "tinker", "base_url": "http://127.0.0.1:1"}
+    kind: type[TrainConfig | WarmConfig] = TrainConfig if verb == "train" else WarmConfig
+    config = load(kind, flags={"steps": 2, "model": "gone", "task": "codes:train", "backend": backend})
+    run = RunDir.create(tmp_path, "done", config=config, kind=verb)
+    checkpoint_path(run.path, 2).mkdir(parents=True)
+    run.log({"step": 0})
+    run.log({"step": 1})
+    done = subprocess.run(
+        command(verb, "--resume", "done"), cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stderr.startswith("ramet: done has done all its steps (2); to lengthen it: ")
+    assert done.stderr.endswith(f"ramet {verb} --resume done steps=4\n")
+    assert "done/checkpoints/step-000002" in done.stdout
 
 
 def test_an_interrupted_run_prints_how_to_resume_it(tmp_path: Path, recipe: str) -> None:
@@ -91,6 +107,10 @@ def test_a_warm_start_as_json_is_one_line_per_step(tmp_path: Path, folder: Path)
         (["train", "arithmetic-315m"], "no recipe 'arithmetic-315m': did you mean arithmetic-135m?"),
         (["train", "nowhere.toml"], "cannot read nowhere.toml"),
         (["train", "stpes=3"], "unknown setting 'stpes': did you mean steps?"),
+        (["train", "nano", "--steps", "3"], "No such option: --steps (Possible options: --help); settings have no "),
+        (["train", "nano", "--lr", "3"], "; settings have no dashes: write update.learning_rate=VALUE"),
+        (["train", "nano", "task=codes"], "codes needs a split: codes:train, codes:eval, codes:long, codes:longer"),
+        (["train", "nano", "model=org/name"], "; nothing is downloaded: hf download org/name --local-dir name"),
         (["train", "update.rate=1e-5"], "unknown setting 'update.rate': did you mean update.learning_rate?"),
         (["train", "nano", "options.digits=1"], "unknown setting 'options.digits': did you mean taskset.digits?"),
         (["train", "group_size=1"], "group_size=1: rao compares the trees of one task; give group_size=2 or more"),

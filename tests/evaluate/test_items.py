@@ -77,7 +77,7 @@ def test_an_option_goes_to_the_tasksets_that_have_it() -> None:
     ("specs", "options", "words"),
     [
         ([], {}, "which tasks"),
-        (["craft"], {}, "write NAME:SPLIT"),
+        (["craft"], {}, "craft needs a split: craft:train, "),
         (["craft:hard/3"], {}, "write NAME:SPLIT"),
         (["craft:hrd"], {}, "did you mean hard"),
         (["crft:hard"], {}, "did you mean craft"),

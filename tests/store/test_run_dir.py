@@ -284,7 +284,7 @@ def test_missing_or_truncated_metrics_do_not_hide_the_trees(tmp_path: Path, metr
 
 
 @pytest.mark.parametrize(
-    "sql", ["selec 1", "select\nnothing\nfrom nodes", "select * from nowhere", "select 'a'::int", ""]
+    "sql", ["selec 1", "select '\udcc3", "select\nnothing\nfrom nodes", "select * from nowhere", "select 'a'::int", ""]
 )
 def test_invalid_sql_is_an_error_of_one_line(tmp_path: Path, sql: str) -> None:
     with pytest.raises(ramet.StoreError, match=r"^SQL: .+\Z") as caught:

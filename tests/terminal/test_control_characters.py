@@ -27,7 +27,8 @@ from ramet.terminal.console import make_console, out
 from ramet.terminal.forks import drawn
 from ramet.terminal.listing import print_runs
 from ramet.terminal.live import table as live_table
-from ramet.terminal.trees import print_query, show_node, show_trees
+from ramet.terminal.query import print_query
+from ramet.terminal.trees import show_node, show_trees
 from ramet.types import NOT_PRINTED, Piece, Refusal, State, Stop, Turn, Verdict, printable
 from tests.cli.test_main import Server
 

@@ -42,6 +42,15 @@ def test_the_summary_gives_reasons_for_refused_grants_and_failed_nodes() -> None
     assert "refused: e: no room\n… and 4 more\n" in printed(summary(tree(root, broken), width=80))
 
 
+def test_a_narrow_terminal_cuts_how_a_node_ended_and_no_number() -> None:
+    root = node(0, None, "Compare Rome and Oslo", 1234, turns=[refused("a"), refused("b")])
+    lines = printed(table(tree(root, node(1, 0, "Rome", 200)), width=36), width=36).splitlines()
+    assert [line.rstrip() for line in lines] == [
+        "0  Compare R…  1,234 tok  2.0 s  an…",
+        "1  └─ Rome       200 tok  2.0 s  an…",
+    ]
+
+
 def test_refused_goals_that_begin_alike_are_cut_where_they_differ() -> None:
     goals = [f"Summarise what the first report of the company says about {year}" for year in (2023, 2024)]
     lines = printed(summary(tree(node(0, None, "Why?", 1, turns=[refused(*goals)])), width=80)).splitlines()

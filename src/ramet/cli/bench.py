@@ -1,4 +1,4 @@
-"""`ramet bench runtime`, `ramet bench learner`, `ramet bench engine`, `ramet bench serve` and `ramet bench view`."""
+"""`ramet bench` with `runtime`, `learner`, `engine`, `train`, `serve` and `view`."""
 
 from __future__ import annotations
 
@@ -120,6 +120,39 @@ def engine(
     )
     if not bench(options, json_to=json):
         raise typer.Exit(1)
+
+
+@app.command("train")
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="Recipe by name or file; craft-135m on a GPU, elsewhere nano.")
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Its settings, like overlap=3 or collect.processes=2."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A model folder; random-135m (default on a GPU) or random-tiny: turns are demonstrations."),
+    ] = None,
+    device: Device = None,
+    steps: Annotated[int, typer.Option(min=1, help="Measured steps per lane.")] = 3,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write all numbers as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Generated tokens/s of training end to end: parts one after the other, overlapping, trees in other processes.
+
+    Shows what each thread computes and what limits the run.
+    """
+    from ramet.models.packages import check_packages
+
+    check_packages()
+    from ramet.bench.train import bench
+
+    given = [word for word in (recipe, *(words or ())) if word is not None]
+    named = given.pop(0) if given and "=" not in given[0] else None
+    bench(recipe=named, words=given, model=model, device=device, steps=steps, json_to=json)
 
 
 @app.command("serve")

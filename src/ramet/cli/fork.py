@@ -37,7 +37,7 @@ def fork(
         bool, typer.Option("--without-delegation", help="The node may not delegate from this turn on.")
     ] = False,
     without_clone: Annotated[
-        int | None, typer.Option(help="Keep the turn, but refuse this one of the clones it started (a node).")
+        int | None, typer.Option(metavar="NODE", help="Keep the turn, but refuse this clone that it started.")
     ] = None,
     say: Annotated[str | None, typer.Option(help="The text of the turn, instead of sampling it.")] = None,
     tell: Annotated[

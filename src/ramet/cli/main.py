@@ -6,6 +6,7 @@ import errno
 import io
 import logging
 import sys
+from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
@@ -29,7 +30,14 @@ CliError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 INTERRUPTED = 130
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a full disk, a quota, a disk that cannot be written to
-RENAMED_FLAGS = {"--context": "--window", "--file": "--context", "--stdin": "-"}  # only errors use them
+OTHER_FLAGS = {"--context": "--window", "--file": "--context", "--stdin": "-"}  # guesses; only errors use them
+SETTINGS_OF = {  # commands that take any setting as KEY=VALUE
+    "run": "ramet.inputs.settings:RunConfig",
+    "serve": "ramet.serve.settings:ServeConfig",
+    "train": "ramet.train.settings:TrainConfig",
+    "warmstart": "ramet.train.settings:WarmConfig",
+    "eval": "ramet.evaluate.settings:EvaluateConfig",
+}
 
 app = typer.Typer(
     help="Train and run language models that split their work among clones of themselves, under hard budgets.",
@@ -56,13 +64,23 @@ def main() -> None:
         code = _fail(message) if message else 0  # without one it has printed the help of a group of commands
     except RametError as error:
         code = _fail(str(error))
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        code = _fail(f"cannot write{f' to {error.filename}' if error.filename else ''}: {error.strerror}")
     except (KeyboardInterrupt, typer.Abort):
         code = _fail("interrupted", code=INTERRUPTED)
+    except Exception as error:
+        message = _expected(error)
+        if message is None:
+            raise
+        code = _fail(message)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _expected(error: Exception) -> str | None:
+    """The message of an error that is not ours: of the disk, or of a taskset, rule or engine of the user's own."""
+    from ramet.plugins import mistake
+
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        return f"cannot write{f' to {error.filename}' if error.filename else ''}: {error.strerror}"
+    return mistake(error)
 
 
 class LoggedLines(logging.Handler):
@@ -73,13 +91,25 @@ class LoggedLines(logging.Handler):
 
 
 def _hint(error: Any) -> str:
-    """What to write instead of an unknown command or a renamed option."""
+    """What to write instead of an unknown command or option."""
     context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
-    if option in RENAMED_FLAGS:
-        return f" Did you mean {RENAMED_FLAGS[option]}?"
+    if option in OTHER_FLAGS:
+        return f" Did you mean {OTHER_FLAGS[option]}?"
+    if option and context is not None and context.info_name in SETTINGS_OF:
+        return _setting_hint(context.info_name, option)
     if context is None or not str(error).startswith("No such command"):
         return ""
     return f" Commands: {', '.join(context.command.list_commands(context))}."
+
+
+def _setting_hint(verb: str, option: str) -> str:
+    """`--steps 5` is written `steps=5`."""
+    from ramet.config import find_settings
+
+    module, _, kind = SETTINGS_OF[verb].partition(":")
+    config, name = getattr(import_module(module), kind), option.lstrip("-").replace("-", "_")
+    meant = [name] if name in config.__dataclass_fields__ and name != "budget" else find_settings(config, name)
+    return f"; settings have no dashes: write {meant[0]}=VALUE" if meant else ""
 
 
 def _fail(message: str, *, code: int = 2) -> int:
@@ -108,10 +138,13 @@ def _root(  # pyright: ignore[reportUnusedFunction]
     del version
 
 
-for verb in (run, serve, show, view, sql, ls, fork, demo, tour, train, warmstart):
-    app.command()(verb)
-app.command("eval")(evaluate)
-app.command("report")(report)
-app.add_typer(tasks.app, name="tasks")
-app.add_typer(bench.app, name="bench")
-app.add_typer(backend.app, name="backend")
+for panel, verbs in {
+    "Start here": (tour, demo),
+    "Run trees": (run, serve, fork),
+    "Train and evaluate": (train, warmstart, evaluate),
+    "Look at runs": (show, view, sql, ls, report),
+}.items():
+    for verb in verbs:
+        app.command("eval" if verb is evaluate else None, rich_help_panel=panel)(verb)
+for name, group in {"tasks": tasks.app, "bench": bench.app, "backend": backend.app}.items():
+    app.add_typer(group, name=name, rich_help_panel="More")

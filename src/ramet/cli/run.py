@@ -189,11 +189,13 @@ def show(
         show_node(run, node, tree_id=tree, as_json=json)
 
 
-def sql(run: RunPath, query: Annotated[str, typer.Argument(help="SQL for DuckDB.")], json: Json = False) -> None:
+def sql(
+    run: RunPath, query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL for DuckDB.")], json: Json = False
+) -> None:
     """Query a RUN directory with SQL. Tables: nodes, trees, metrics; records in an evaluation.
 
     Example: ramet sql runs/my-run "select depth, count(*), avg(tokens) from nodes group by depth"
     """
-    from ramet.terminal.trees import print_query
+    from ramet.terminal.query import print_query
 
     print_query(run, query, as_json=json)

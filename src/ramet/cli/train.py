@@ -22,7 +22,7 @@ def train(
     data: DataPath = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Check all settings and try one task, without loading a model, and print them."),
+        typer.Option("--check", help="Load no model: check the settings, try one task and print every setting."),
     ] = False,
     single: Annotated[
         bool,
@@ -34,7 +34,7 @@ def train(
 ) -> None:
     """Train a model to delegate: run groups of trees, give every node credit, update the weights, repeat.
 
-    Without a recipe and settings it lists the built-in recipes.
+    Without a recipe and settings it lists the built-in recipes. All settings of one: ramet train nano --check
 
     Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
 

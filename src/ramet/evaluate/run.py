@@ -114,18 +114,8 @@ class Pool:
         self.journal = journal
         self.jobs = missing_jobs(jobs, journal)
         self.on_progress = on_progress
-        self.options = TreeOptions(
-            engine=engine,
-            dialect=config.dialect,
-            temperature=config.temperature,
-            show_budget=config.show_budget,
-            allow_same_goal=config.allow_same_goal,
-            allow_impossible=config.allow_impossible,
-            instructions=config.instructions,
-            delegate_instructions=config.delegate_instructions,
-            judge=judge,
-            watcher=None if journal.run is None else LiveLog(journal.run.path),
-        )
+        watcher = None if journal.run is None else LiveLog(journal.run.path)
+        self.options = TreeOptions.from_settings(config, engine=engine, judge=judge, watcher=watcher)
         self.limits = parse_limits(config.budget)
         self.window = engine.window if isinstance(engine, Windowed) else None
         self._total = len(jobs)

@@ -85,6 +85,10 @@ def resolve_eval_config(
     given = dict(flags or {})
     specs = [plugins.anchored(word, Path.cwd()) for word in words if "=" not in word]
     settings = [word for word in words if "=" in word]
+    if specs and "tasks" in settings_of(settings):
+        raise ConfigError(
+            "tasks= and tasks given by name exclude each other; the number of tasks is num_tasks=N, or -n N"
+        )
     if specs:
         given["tasks"] = specs
     name = given.get("engine.model") or settings_of(settings).get("engine", {}).get("model")
@@ -268,7 +272,7 @@ def _differences(run: RunDir, config: EvaluateConfig) -> str:
     """The settings that differ from those of the run, in brackets."""
     if run.kind != "eval":
         return f", by ramet {run.kind}"
-    before = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
+    before = run.settings
     now = tomllib.loads(to_toml(config))
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     changed = [fact["reference"] for fact in run.meta.get(FIELD, []) if fact not in plugin_facts(config)[FIELD]]

@@ -12,7 +12,7 @@ from ramet.agent.tree import TreeRun
 from ramet.agent.wording import cut
 from ramet.budget import Budget
 from ramet.draw import one_line
-from ramet.errors import ConfigError
+from ramet.errors import BudgetTooSmall, ConfigError
 from ramet.interfaces import Dialect, Engine, HostFunction
 from ramet.serve.budgets import Limits
 from ramet.serve.conversation import KEY, Conversation
@@ -146,11 +146,12 @@ class Asked:
         task = Task(question=ask.conversation.question, id="serve", context=context)
         try:
             self.run = TreeRun(task, options)
-        except ConfigError as error:
-            if "money" in str(error):
+        except BudgetTooSmall as error:
+            if error.limit == "money":
                 raise RequestError(400, str(error), code=TOO_LITTLE_MONEY) from None
-            code = "context_length_exceeded" if "window" in str(error) else None
-            raise RequestError(400, str(error), param="messages", code=code) from None
+            raise RequestError(400, str(error), param="messages", code="context_length_exceeded") from None
+        except ConfigError as error:
+            raise RequestError(400, str(error), param="messages") from None
 
     @property
     def tree(self) -> Tree:

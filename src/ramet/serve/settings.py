@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ramet.agent.dialects import make_dialect
 from ramet.budget import Budget
-from ramet.config import AUTO
+from ramet.config import AUTO, TEMPERATURE
 from ramet.engine.settings import EngineConfig
 from ramet.errors import ConfigError
 
@@ -32,7 +32,7 @@ class ServeConfig:
     body_s: float = 30.0  # time in which the body of a request must have arrived
     grace_s: float = 30.0  # after SIGTERM, running trees have this long to end
     dialect: str = "tools"  # auto: `ramet serve` asks the model's server whether it calls tools
-    temperature: float = 0.7  # unless the request names one
+    temperature: float = TEMPERATURE  # unless the request names one
     seed: int | None = None
     show_budget: bool = False
     allow_same_goal: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +46,7 @@ def look_at(path: Path) -> Listing:
     size = folder_size(path)
     try:
         run = RunDir.open(path)
-        meta, config = run.meta, _config(path)
+        meta, config = run.meta, run.settings
         facts = _training(run, config) if run.kind in ("train", "warmstart") else _trees(run)
     except StoreError as error:
         return Listing(path=path, size=size, problem=str(error))
@@ -67,13 +66,6 @@ def folder_size(path: Path) -> int:
             except OSError:  # a file that another process has just removed
                 continue
     return total
-
-
-def _config(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(f"cannot read {path / 'config.toml'}: {error}") from None
 
 
 def _training(run: RunDir, config: dict[str, Any]) -> dict[str, Any]:

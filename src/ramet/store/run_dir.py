@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -103,6 +104,15 @@ class RunDir:
         if not isinstance(found, dict):
             raise StoreError(f"cannot read {path}: it is not a JSON object")
         return cast(dict[str, Any], found)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The contents of config.toml, as nested tables."""
+        path = self.path / "config.toml"
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise StoreError(f"cannot read {path}: {reason(error)}") from None
 
     @property
     def kind(self) -> str:

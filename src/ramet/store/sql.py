@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ramet.errors import StoreError
 from ramet.store.parquet import arrow_schema
 from ramet.store.run_dir import OnProblem, RunDir
+from ramet.types import clean
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,8 +46,8 @@ def query(
         try:
             _create_views(database, run, files)
             _lock(database, [*files, run.path / "records.parquet", run.path / "metrics.jsonl"])
-            _check_select(sql)
-            result = database.execute(sql)
+            _check_select(clean(sql))
+            result = database.execute(clean(sql))
             names = [column[0] for column in result.description or []]
             return names, result.fetchall()
         except duckdb.Error as error:

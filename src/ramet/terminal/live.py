@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ramet.agent.tree import TreeRun
-from ramet.draw import counted, cut_apart, one_line, status, totals, walk
+from ramet.draw import counted, cut_apart, mishaps, one_line, status, totals, walk
 from ramet.types import Node, State, Stop, Tree
 
 FRAMES_PER_SECOND = 8
@@ -43,10 +43,11 @@ def table(tree: Tree, *, width: int, rows: int | None = None, now: float | None 
     grid.add_column(no_wrap=True)
     for _ in range(2):
         grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(no_wrap=True)
+    grid.add_column()  # the only column that a narrow terminal cuts
     for (node, prefix), goal, (tokens, seconds, state) in zip(shown, goals, facts, strict=True):
         label = Text(prefix, style="dim") + Text(goal)
-        grid.add_row(str(node.index), label, tokens, seconds, Text(state, style=colour(node)))
+        ended = Text(state, style=colour(node), no_wrap=True, overflow="ellipsis")
+        grid.add_row(str(node.index), label, tokens, seconds, ended)
         if node.index in said:
             text = tail(said[node.index], max(20, room - len(prefix)))
             grid.add_row("", Text(below(prefix), style="dim") + Text(text, style="italic cyan"), "", "", "")
@@ -97,11 +98,10 @@ def _fit(nodes: list[tuple[Node, str]], rows: int | None) -> tuple[list[tuple[No
 def _facts(tree: Tree, node: Node, now: float | None) -> tuple[str, str, str]:
     """Tokens, seconds and state of a node."""
     ended = (tree.seconds if now is None else now) if node.ended_s is None else node.ended_s
-    refused = sum(len(turn.refusals) for turn in node.turns)
     return (
         f"{node.usage.tokens + node.meter.tokens:,} tok",
         f"{max(0.0, ended - node.started_s):.1f} s",
-        status(node) + (f", {refused} refused" if refused else ""),
+        status(node) + mishaps(node),
     )
 
 

@@ -54,10 +54,21 @@ def show_tasks(taskset: Taskset, split: str | None, *, num_tasks: int, start: in
         if as_json:
             hidden = {"id": task.id, "reference": task.reference, "context": dict(task.context)}
             shown.append(tree_facts(tree) | hidden)
-        else:
-            _print_task(taskset, task, tree)
+            continue
+        if index == start:
+            _print_splits(taskset)
+        _print_task(taskset, task, tree)
     if as_json:
         print_json(shown)
+
+
+def _print_splits(taskset: Taskset) -> None:
+    out.print(f"{taskset.name}: {taskset.about}")
+    grid = Table.grid(padding=(0, 2))
+    for split, about in taskset.splits.items():
+        grid.add_row(f"  {taskset.name}:{split}", about)
+    out.print(grid)
+    out.print()
 
 
 def _print_task(taskset: Taskset, task: Task, tree: Tree) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
@@ -20,7 +19,7 @@ from ramet.errors import EngineError
 from ramet.evaluate.format import share
 from ramet.store import RunDir
 from ramet.store.checkpoints import best_folder, latest, read_best
-from ramet.terminal.console import command, out
+from ramet.terminal.console import command, out, warn
 from ramet.train.track import scalars
 from ramet.train.watch import CEASED, STOPPED
 
@@ -97,10 +96,11 @@ class TrainingView:
         self.records: dict[str, list[dict[str, Any]]] = {}  # metrics of each part
         self.part = "train"
         self.kind = "train"
+        self.steps_taken = 0  # in this process
         self.times: list[float] = []  # start of this part, then the end of each of its steps
 
     def on_start(self, run: RunDir) -> None:
-        settings = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
+        settings = run.settings
         self.name, self.kind = str(run.path), run.kind
         self.totals = {"train": settings["steps"], "warm": settings.get("warm", {}).get("steps", 0)}
         self.records = {"train": run.metrics()}
@@ -111,6 +111,7 @@ class TrainingView:
         if part != self.part:
             self.part, self.times = part, self.times[-1:]
         self.records.setdefault(part, []).append(record)
+        self.steps_taken += 1
         self.times.append(self.now())
 
     @property
@@ -122,6 +123,11 @@ class TrainingView:
     def steps_left(self) -> int:
         """Steps of the run that remain."""
         return self.totals.get("train", 0) - len(self.records.get("train", []))
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether all steps had been done before this process started."""
+        return not self.steps_taken and not self.steps_left
 
     def frame(self) -> Group:
         if not self.name:
@@ -257,11 +263,18 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
         if started and not as_json:
             out.print(f"resume with: {resume_command(started[0])}", style="dim")
         raise
+    if view.was_complete:
+        steps = view.totals["train"]
+        warn(f"{run.path} has done all its steps ({steps:,}); to lengthen it: {resume_command(run)} steps={2 * steps}")
     if not as_json:
-        out.print(f"{latest(run.path) or run.path}  ({run_command(run)})", style="dim")
-        for line in ending(run, view.records.get("train", []), view.steps_left):
-            out.print(line, style="dim", soft_wrap=True)
+        _print_ending(run, view)
     return run
+
+
+def _print_ending(run: RunDir, view: TrainingView) -> None:
+    out.print(f"{latest(run.path) or run.path}  ({run_command(run)})", style="dim")
+    for line in ending(run, view.records.get("train", []), view.steps_left):
+        out.print(line, style="dim", soft_wrap=True)
 
 
 def ending(run: RunDir, records: Sequence[dict[str, Any]], steps_left: int) -> list[str]:
@@ -280,14 +293,14 @@ def ending(run: RunDir, records: Sequence[dict[str, Any]], steps_left: int) -> l
 
 def restart_command(run: RunDir) -> str:
     """Start a new run like this one with its best model, which needs no supervised start."""
-    settings = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
+    settings = run.settings
     skip = " warm.steps=0" if settings.get("warm") else ""
     return f"{command()} {run.kind} {run.path / 'config.toml'} model={best_folder(run.path)}{skip}"
 
 
 def run_command(run: RunDir) -> str:
     """Run the model of a training on a task that it was trained on."""
-    settings = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))
+    settings = run.settings
     return f"{command()} run {settings['task']}/0 --model {run.path}"
 
 

@@ -1,17 +1,15 @@
-"""Commands about trees: run one, show those of a run directory, query them with SQL."""
+"""Commands about trees: run one, show those of a run directory."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
-from rich.table import Table
-from rich.text import Text
 
 from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
@@ -27,19 +25,17 @@ from ramet.inputs.open import as_stored, open_world
 from ramet.inputs.settings import RunConfig
 from ramet.interfaces import Engine, Windowed, World
 from ramet.serve.settings import ServeConfig
-from ramet.store import RunDir, query, read_trees
+from ramet.store import RunDir, read_trees
 from ramet.store.atomic import write_text
 from ramet.store.facts import node_facts, tree_facts
 from ramet.tasks.judge import open_judge
-from ramet.tasks.play import goal_comparison, goal_measure, goal_problem, grade
+from ramet.tasks.play import grade, options_for_task
 from ramet.tasks.question import RunPlan
-from ramet.terminal.console import command, out, print_json, table_console, warn
+from ramet.terminal.console import command, out, print_json, warn
 from ramet.terminal.live import summary, watch_tree
 from ramet.types import Node, Tree
 
 Config = TypeVar("Config", RunConfig, ServeConfig)
-READABLE = 8  # characters: a column of a table is not narrower, unless its name is
-MAX_RECORDS, LONG_VALUE = 20, 1000  # rows of a query that are printed value by value; characters too long for a table
 MAX_DRAWN = 10  # trees drawn by one command; a run may hold thousands
 
 
@@ -93,25 +89,16 @@ async def check_engines(config: Config, engine: OpenedEngine, clones: OpenedEngi
 def tree_options(plan: RunPlan, engine: Engine, world: World | None, clones: Engine | None = None) -> TreeOptions:
     """How the tree of a plan is run."""
     config = plan.config
-    if world is None and plan.taskset is not None:
-        world = plan.taskset.world(plan.task)
-    return TreeOptions(
+    options = TreeOptions.from_settings(
+        config,
         engine=engine,
         clone_engine=clones,
         budget=within_window(config.budget, engine),
         dialect="tools" if config.dialect == AUTO else config.dialect,
         world=world,
-        temperature=config.temperature,
         seed=config.seed,
-        show_budget=config.show_budget,
-        same_goal=None if plan.taskset is None else goal_comparison(plan.taskset, plan.task),
-        goal_size=None if plan.taskset is None else goal_measure(plan.taskset, plan.task),
-        impossible=None if plan.taskset is None else goal_problem(plan.taskset, plan.task),
-        allow_same_goal=config.allow_same_goal,
-        allow_impossible=config.allow_impossible,
-        instructions=config.instructions,
-        delegate_instructions=config.delegate_instructions,
     )
+    return options if plan.taskset is None else options_for_task(plan.taskset, plan.task, options)
 
 
 def within_window(budget: Budget, engine: Engine) -> Budget:
@@ -229,32 +216,3 @@ def _matching_trees(path: Path, tree_id: str | None, *, limit: int | None) -> li
     if tree_id is not None and not matching:
         raise StoreError(f"{path} has no tree {tree_id!r}")
     return matching
-
-
-def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
-    """Print the rows that a SQL query returns."""
-    names, rows = query(path, sql, on_problem=warn)
-    if as_json:
-        return print_json([dict(zip(names, row, strict=True)) for row in rows])
-    console = table_console()
-    wide = sum(min(len(name), READABLE) + 3 for name in names) > console.width
-    if wide or any(len(str(value)) > LONG_VALUE for row in rows for value in row):
-        return _print_records(names, rows)
-    table = Table(*names)
-    for row in rows:
-        table.add_row(*["" if value is None else str(value) for value in row])
-    return console.print(table)
-
-
-def _print_records(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows with more columns than fit beside each other: a line for each value."""
-    longest = max(map(len, names))
-    for number, row in enumerate(rows[:MAX_RECORDS], start=1):
-        out.rule(f"row {number:,} of {len(rows):,}", align="left")
-        for name, value in zip(names, row, strict=True):
-            text = "" if value is None else one_line(str(value)[:LONG_VALUE], max(20, out.width - longest - 2))
-            out.print(Text.assemble((f"{name:<{longest}}  ", "dim"), text))
-    hidden = len(rows) - MAX_RECORDS
-    if hidden > 0:
-        out.print(f"… and {hidden:,} more rows", style="dim")
-    out.print("Long values are cut: name fewer columns, or give --json.", style="dim")

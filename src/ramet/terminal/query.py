@@ -1,0 +1,113 @@
+"""Print the result of a SQL query: as a table, as one line per value, or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from rich import box
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ramet.draw import one_line
+from ramet.store import query
+from ramet.terminal.console import out, print_json, table_console, warn
+from ramet.types import printable
+
+READABLE = 8  # characters: a column of a table is not narrower, unless its name is
+MAX_RECORDS, LONG_VALUE = 20, 1000  # rows of a query that are printed value by value; characters too long for a table
+MAX_WRAPPED = 500  # rows: Rich needs half a millisecond for each, and prints nothing before it has seen all of them
+CHUNK = 1000  # rows of a long table that are written at a time
+
+Rows = Sequence[Sequence[object]]
+
+
+def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
+    """Print the rows that a SQL query returns."""
+    names, rows = query(path, sql, on_problem=warn)
+    if as_json:
+        return print_json([dict(zip(names, row, strict=True)) for row in rows])
+    console = table_console()
+    wide = sum(min(len(name), READABLE) + 3 for name in names) > console.width
+    if wide or any(len(str(value)) > LONG_VALUE for row in rows for value in row):
+        return _print_records(names, rows)
+    if len(rows) > MAX_WRAPPED:
+        return print_long_table(names, rows, console)
+    return print_table(names, rows, console)
+
+
+def _print_records(names: Sequence[str], rows: Rows) -> None:
+    """Rows with more columns than fit beside each other: a line for each value."""
+    longest = max(map(len, names))
+    for number, row in enumerate(rows[:MAX_RECORDS], start=1):
+        out.rule(f"row {number:,} of {len(rows):,}", align="left")
+        for name, value in zip(names, row, strict=True):
+            text = "" if value is None else one_line(str(value)[:LONG_VALUE], max(20, out.width - longest - 2))
+            out.print(Text.assemble((f"{name:<{longest}}  ", "dim"), text))
+    hidden = len(rows) - MAX_RECORDS
+    if hidden > 0:
+        out.print(f"… and {hidden:,} more rows", style="dim")
+    out.print("Long values are cut: name fewer columns, or give --json.", style="dim")
+
+
+def print_table(names: Sequence[str], rows: Rows, console: Console) -> None:
+    """A table in which long values are wrapped."""
+    table = Table(*names)
+    for row in rows:
+        table.add_row(*["" if value is None else str(value) for value in row])
+    console.print(table)
+
+
+def print_long_table(names: Sequence[str], rows: Rows, console: Console) -> None:
+    """The same table with one line per row, for many rows: where it is too wide, values are cut instead of wrapped."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    head = [_cell(name) for name in names]
+    natural = [max(map(cell_len, column)) for column in zip(head, *cells, strict=True)]
+    widths = fit(natural, room=console.width - 3 * len(names) - 1)
+    lines = _table_lines(head, cells, widths, console)
+    while chunk := list(islice(lines, CHUNK)):
+        console.file.write("\n".join(chunk) + "\n")
+
+
+def _table_lines(
+    head: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int], console: Console
+) -> Iterator[str]:
+    frame = box.HEAVY_HEAD.substitute(console.options)
+    padded = [width + 2 for width in widths]
+    yield frame.get_top(padded)
+    yield _line(head, widths, frame.head_left, frame.head_vertical, frame.head_right)
+    yield frame.get_row(padded, "head")
+    for row in cells:
+        yield _line(row, widths, frame.mid_left, frame.mid_vertical, frame.mid_right)
+    yield frame.get_bottom(padded)
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], left: str, between: str, right: str) -> str:
+    shown = (_sized(text, width) for text, width in zip(texts, widths, strict=True))
+    return f"{left} {f' {between} '.join(shown)} {right}"
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return text if text.isprintable() else printable(" ".join(text.split()))
+
+
+def _sized(text: str, width: int) -> str:
+    """The text in exactly this many columns of the terminal, cut with a mark if it is longer."""
+    if text.isascii() and len(text) <= width:
+        return text.ljust(width)
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+
+
+def fit(widths: Sequence[int], *, room: int) -> list[int]:
+    """Widths of columns that fit into `room` together: the widest are cut, to the same width.
+
+    Example:
+        fit([3, 20, 40], room=30)  # [3, 13, 13]
+    """
+    widest = max(widths)
+    cut = next((cut for cut in range(widest, 1, -1) if sum(min(width, cut) for width in widths) <= room), 1)
+    return [min(width, cut) for width in widths]
