@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -290,6 +291,26 @@ def test_the_headline_of_a_long_training_run_counts_ten_steps_at_each_end(tmp_pa
     assert make_report([short]).headline == (
         "short: from 100% [51, 100] to 75% [30, 95] success in 19 steps, each step on new tasks.",
     )
+
+
+def test_the_headline_compares_equal_sizes_of_tasks_if_early_steps_had_smaller_ones(tmp_path: Path) -> None:
+    small_first = {"trees_by_size": {"2": 6, "4": 2}, "success_by_size": {"2": 1.0, "4": 0.5}}  # 7 of 8
+    large_last = {"trees_by_size": {"2": 2, "4": 6}, "success_by_size": {"2": 1.0, "4": 5 / 6}}  # 7 of 8
+    told = "from 88% [53, 98] to 88% [53, 98] success in 3 steps, each step on new tasks."
+
+    def headline(*sizes: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+        metrics = [{**step(number, success=0.875, trees=8), **own} for number, own in enumerate(sizes)]
+        name = f"run{len(list(tmp_path.iterdir()))}"
+        return tuple(
+            line.removeprefix(f"{name}: ")
+            for line in make_report([run_dir(tmp_path, name, kind="train", metrics=metrics)]).headline
+        )
+
+    # Eight trees of each size: (8 * 1 + 8 * 1/2) / 16 before, (8 * 1 + 8 * 5/6) / 16 after.
+    equal = " At equal sizes of tasks: 75% in the first 1, 92% in the last 1 steps."
+    assert headline(small_first, small_first, large_last) == (told + equal,)
+    assert headline(small_first, large_last, small_first) == (told,)
+    assert headline({}, {}, {}) == (told,)
 
 
 def test_a_training_run_shows_its_first_and_last_steps(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ from ramet.view.app import host_name, static_files
 from ramet.view.catalog import Catalog, read_text
 from ramet.view.index import Index
 from ramet.view.payloads import METHODS, right_by_method
-from ramet.view.training import same_tasks
+from ramet.view.training import delegation, same_tasks
 from tests.view.samples import HOSTILE
 from tests.waiting import PATIENCE_S
 
@@ -118,6 +119,26 @@ def test_delegation_over_time_counts_nodes_by_depth(client: httpx.Client) -> Non
     roots = [cell for cell in found["by_depth"] if cell["depth"] == 0]
     assert found["steps"] == [0, 1, 2, 3]
     assert [(cell["n"], cell["delegated"]) for cell in roots] == [(8, 6)] * 4  # trees of 1, 2, 3, 4, 5, 1, 2, 3 nodes
+
+
+def test_delegation_by_size_of_a_taskset_of_ones_own_comes_from_the_metrics(tmp_path: Path) -> None:
+    """Its file is not run: a run may come from elsewhere."""
+    run = RunDir.create(tmp_path, "own")
+    (tmp_path / "mine.py").write_text("raise SystemExit('it was run')")
+    (run.path / "config.toml").write_text(f'task = "{tmp_path}/mine.py:Mine:train"\n')
+    sizes = {"trees_by_size": {"17-32": 4, "2": 8, "3": 0}, "success_by_size": {"17-32": 0.25, "2": 0.5, "3": None}}
+    for step, line in enumerate(
+        [{"trees_by_size": ["broken"]}, {"delegated_by_size": {"17-32": 1, "2": 0.125}} | sizes]
+    ):
+        run.log({"step": step} | line)
+        run.write([made_tree(f"00000{step}-000-000", random.Random(1), nodes=2)], name=f"step-00000{step}")
+    with closing(Index(run.path)) as index:
+        index.refresh()
+        cells = delegation(run.path, index)["by_size"]
+    assert [(cell["size"], cell["step"], cell["n"], cell["delegated"], cell["right_"]) for cell in cells] == [
+        ("2", 1, 8, 1, 4),
+        ("17 to 32", 1, 4, 4, 1),
+    ]
 
 
 def test_two_checkpoints_are_compared_task_by_task(client: httpx.Client) -> None:

@@ -10,11 +10,13 @@ from ramet.evaluate.format import hundredths, method_label, percent, share
 from ramet.evaluate.methods import BASELINE, is_oracle
 from ramet.evaluate.statistics import MIN_DIFFERING, rate
 from ramet.evaluate.tables import Section
+from ramet.report.curves import table_metric
 from ramet.report.format import budget_phrase, budgets_phrase, join_words
 from ramet.report.read import Run, as_number
 
 Pair = tuple[str, str, str, str, str]  # part; run and method; other run and method
 ENDS = 10  # steps at each end of a long run that are counted together: the tasks of single steps differ too much
+UNLIKE = 0.1  # share of trees with other sizes from which on two parts of a run cannot be compared as they are
 
 
 def headline(section: Section, *, titled: bool = False) -> list[str]:
@@ -120,7 +122,7 @@ def plain_headline(run: Run) -> str | None:
         first, last = (_success(record, "eval_success", "eval_trees") for record in held_out)
         return f"{run.name}: from {first} to {last} success on held-out tasks in {steps}."
     if own is not None and run.kind == "train":
-        return f"{run.name}: {_training_success(run, own)}, each step on new tasks."
+        return f"{run.name}: {_training_success(run, own)}, each step on new tasks.{_at_equal_sizes(run)}"
     if losses is not None:
         return f"{run.name}: loss from {losses[0]['loss']:.3g} to {losses[1]['loss']:.3g} in {steps}."
     if run.metrics:
@@ -141,6 +143,42 @@ def _training_success(run: Run, ends: tuple[dict[str, Any], dict[str, Any]]) -> 
         return f"from {first} to {last} success in {steps:,} steps"
     first, last = (_success(_together(part), "success", "trees") for part in (known[:ENDS], known[-ENDS:]))
     return f"from {first} success in the first {ENDS} steps to {last} in the last {ENDS} of {steps:,}"
+
+
+def _at_equal_sizes(run: Run) -> str:
+    """Success at both ends for one mixture of task sizes, if the sizes at both ends differ; else nothing.
+
+    With `overlap_by=groups`, the first steps consist of the trees that end first, which are those of small tasks.
+    """
+    steps = min(ENDS, len(run.metrics) // 3)
+    first, last = (_by_size(part) for part in (run.metrics[:steps], run.metrics[len(run.metrics) - steps :]))
+    trees = {size: first[size][1] + last[size][1] for size in first if size in last}
+    if not trees or _unlike(first, last) < UNLIKE:
+        return ""
+    before, after = (
+        sum(trees[size] * end[size][0] / end[size][1] for size in trees) / sum(trees.values()) for end in (first, last)
+    )
+    return f" At equal sizes of tasks: {share(before)} in the first {steps}, {share(after)} in the last {steps} steps."
+
+
+def _by_size(records: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Right roots and trees of each size of task."""
+    found: dict[str, tuple[float, float]] = {}
+    for record in records:
+        success = table_metric(record, "success_by_size")
+        for size, number in table_metric(record, "trees_by_size").items():
+            trees, right = as_number(number), as_number(success.get(size))
+            if trees and right is not None:
+                before = found.get(size, (0.0, 0.0))
+                found[size] = (before[0] + right * trees, before[1] + trees)
+    return found
+
+
+def _unlike(first: dict[str, tuple[float, float]], last: dict[str, tuple[float, float]]) -> float:
+    """The share of trees that would need another size for both ends to have the same sizes."""
+    totals = sum(trees for _, trees in first.values()), sum(trees for _, trees in last.values())
+    gaps = (first.get(size, (0, 0))[1] / totals[0] - last.get(size, (0, 0))[1] / totals[1] for size in {*first, *last})
+    return sum(map(abs, gaps)) / 2
 
 
 def _together(steps: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,8 +15,9 @@ from ramet.tasks.registry import load_taskset
 from ramet.types import Task
 from ramet.view.catalog import read_config
 from ramet.view.index import Index
-from ramet.view.payloads import task_of, thin
+from ramet.view.payloads import read_metrics, task_of, thin
 
+SIZE_LABEL = re.compile(r"\d+(?:\.\d+)?(?:-\d+(?:\.\d+)?)?")  # 4, or a range: 17-32
 MAX_STEPS = 90  # columns of the pictures of delegation
 MAX_SIZES = 12  # rows
 MAX_TASKS = 2000  # compared, those that changed most
@@ -28,7 +31,7 @@ def delegation(path: Path, index: Index) -> dict[str, Any]:
     return {
         "steps": steps,
         "by_depth": _by_depth(index, steps),
-        "by_size": _by_size(taskset, index, steps),
+        "by_size": _by_size(taskset, index, steps) or _by_logged_size(read_metrics(path), steps),
         "unit": taskset.size_unit if isinstance(taskset, NamesSizes) else "",
     }
 
@@ -66,6 +69,29 @@ def _by_size(taskset: Taskset | None, index: Index, steps: Sequence[int]) -> lis
     )
     sized = [(size, row) for row in rows if (size := _size(taskset, row)) is not None]
     return _cells(sized)
+
+
+def _by_logged_size(metrics: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[dict[str, Any]]:
+    """The same from the metrics, for a taskset of one's own: nothing of its file is run to show it."""
+    newest = {line.get("step"): line for line in metrics}  # a repeated step is logged again
+    cells = [cell for step in steps if step in newest for cell in _logged_cells(step, newest[step])]
+    return sorted(cells, key=lambda cell: (cell["low"], cell["step"]))
+
+
+def _logged_cells(step: int, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    trees, delegated, right = (_table(line, f"{name}_by_size") for name in ("trees", "delegated", "success"))
+    for label in trees.keys() & delegated.keys() & right.keys():
+        if SIZE_LABEL.fullmatch(label):
+            shares = {"delegated": round(delegated[label] * trees[label]), "right_": round(right[label] * trees[label])}
+            low, size = float(label.partition("-")[0]), label.replace("-", " to ")
+            yield {"size": size, "low": low, "step": step, "n": int(trees[label]), **shares}
+
+
+def _table(line: Mapping[str, Any], name: str) -> dict[str, float]:
+    """A metric by label, without labels whose value is unknown."""
+    found = line.get(name)
+    table = cast(dict[str, Any], found) if isinstance(found, dict) else {}
+    return {label: value for label, value in table.items() if isinstance(value, (int, float)) and math.isfinite(value)}
 
 
 def _size(taskset: HasSizes, row: Mapping[str, Any]) -> float | None:
