@@ -57,6 +57,14 @@ def test_a_tree_is_drawn_as_one_line_per_node_and_a_line_of_totals() -> None:
     ]
 
 
+def test_failed_calls_are_counted_apart_from_refused_clones() -> None:
+    turns = [refused("a"), refused(), refused()]
+    turns[0].faults, turns[1].faults, turns[2].faults = 1, 1, 2  # the first fault is the refusal
+    assert "answered, 1 refused, 3 failed calls" in str(tree(node(0, None, "Why?", 10, turns=turns)))
+    turns[2].faults = 0
+    assert str(tree(node(0, None, "Why?", 10, turns=turns[1:]))).splitlines()[0].endswith("answered, 1 failed call")
+
+
 def test_totals_show_lost_tokens_and_money() -> None:
     only = node(0, None, "Why?", 10)
     only.usage = ramet.Usage(tokens=10, lost_tokens=1990, cost=25 * 10**9, critical_path_tokens=10)

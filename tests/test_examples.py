@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,10 +14,14 @@ from typing import Any
 
 import pytest
 
+from ramet.config import load
+from ramet.train.loop import check_plan
+from ramet.train.preview import preview
+from ramet.train.settings import TrainConfig
 from tests.cli.test_main import Server
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-NAMES = {"arithmetic", "logs", "own_rule", "own_taskset", "research", "review"}
+NAMES = {"arithmetic", "caves", "logs", "own_rule", "own_taskset", "research", "review"}
 
 
 @pytest.fixture
@@ -53,6 +58,19 @@ def test_research_quotes_what_a_file_says(example: Any, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert "a scripted model answers" in printed
     assert "The harbour of Bergen has three ships. | The harbour has no trains." in printed
+
+
+def test_caves_are_explored_by_the_oracle_with_function_calls(example: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    example("caves", "-n", "3")
+    printed = capsys.readouterr().out
+    assert "checked: 0 faults" in printed
+    assert re.search(r"clones .* 3 +100% \[44, 100\]", printed)
+
+
+def test_the_recipe_of_the_caves_can_be_trained() -> None:
+    config = load(TrainConfig, file=EXAMPLES / "caves.toml")
+    plan = check_plan(config)
+    assert preview(plan.taskset, plan.split, config).startswith("caves:train/0: its oracle ")
 
 
 def test_review_finds_the_four_mistakes_of_its_sample(example: Any, capsys: pytest.CaptureFixture[str]) -> None:

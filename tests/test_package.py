@@ -162,7 +162,7 @@ def imports_in(code: str) -> list[str]:
 
 @pytest.mark.parametrize("split", ["train", "eval"])
 def test_the_documented_taskset_needs_one_import_line_and_is_valid(split: str) -> None:
-    (code,) = (block for block in python_blocks("tasks.md") if "class Backwards" in block)
+    (code,) = (block for block in python_blocks("plugins.md") if "class Backwards" in block)
     assert len(imports_in(code)) == 1
     names: dict[str, Any] = {}
     exec(code, names)

@@ -49,9 +49,14 @@ def figures(tree: Tree, node: Node) -> str:
     """Tokens, seconds and state of one node, in columns."""
     tokens = node.usage.tokens + node.meter.tokens
     ended = tree.seconds if node.ended_s is None else node.ended_s
+    return f"{tokens:>7,} tok {max(0.0, ended - node.started_s):>6.1f} s  {status(node)}{mishaps(node)}"
+
+
+def mishaps(node: Node) -> str:
+    """How many clones the node was refused and how many of its calls failed; empty if all went well."""
     refused = sum(len(turn.refusals) for turn in node.turns)
-    extra = f", {refused} refused" if refused else ""
-    return f"{tokens:>7,} tok {max(0.0, ended - node.started_s):>6.1f} s  {status(node)}{extra}"
+    failed = sum(max(0, turn.faults - len(turn.refusals)) for turn in node.turns)  # a refused clone is a fault too
+    return (f", {refused} refused" if refused else "") + (f", {counted(failed, 'failed call')}" if failed else "")
 
 
 def status(node: Node) -> str:

@@ -47,6 +47,8 @@ def test_rules_are_found_by_name():
 
 
 def test_an_unknown_rule_suggests_the_nearest():
+    with pytest.raises(ConfigError, match=r"'grpo': .*; GRPO is rule=broadcast credit\.normalise=true$"):
+        load_rule("grpo")
     with pytest.raises(ConfigError, match=r"unknown credit rule 'roa': did you mean rao\?"):
         rule_class("roa")
     with pytest.raises(ConfigError, match=r"'xyzzy': accepted: rao, selfcest, broadcast"):

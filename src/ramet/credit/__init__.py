@@ -34,7 +34,12 @@ RULES: dict[str, str] = {
 
 
 def load_rule(name: str, settings: Mapping[str, Any] | None = None) -> Rule:
-    """The rule of this name, with its settings."""
+    """The rule of this name, with its settings: `rao`, `selfcest`, `broadcast`, or one of your own.
+
+    Example:
+        load_rule("broadcast", {"normalise": True})
+        load_rule("my_rule.py:Mine")
+    """
     if name in RULES:
         return build(rule_class(name), settings or {}, inside=f"{name}.")
     found: Any = rule_class(name)
@@ -50,6 +55,6 @@ def rule_class(name: str) -> type[Rule]:
         return getattr(import_module(module), kind)
     if plugins.is_reference(name) or name in plugins.entry_point_names("rule"):
         return plugins.load(name, "rule")
-    raise ConfigError(
-        f"unknown credit rule {name!r}: {did_you_mean(name, [*RULES, *plugins.entry_point_names('rule')])}"
-    )
+    known = did_you_mean(name, [*RULES, *plugins.entry_point_names("rule")])
+    grpo = "; GRPO is rule=broadcast credit.normalise=true" if name.lower() == "grpo" else ""
+    raise ConfigError(f"unknown credit rule {name!r}: {known}{grpo}")

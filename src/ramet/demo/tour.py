@@ -15,7 +15,8 @@ from ramet.budget import Budget
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.store import RunDir
 from ramet.terminal.console import command, out
-from ramet.terminal.trees import print_query, run_and_store
+from ramet.terminal.query import print_query
+from ramet.terminal.trees import run_and_store
 from ramet.types import Prompt
 
 QUESTION = "Plan one day in Oslo for a family of four: transport, sights, food, and the cost."
