@@ -18,6 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ramet.errors import ConfigError
 from ramet.models import attention
+from ramet.models.packages import quiet_transformers
 
 COMPILED = ("RMSNorm", "MLP")  # names of the modules that `update.compile` compiles end with these
 
@@ -89,7 +90,8 @@ def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:
         raise ConfigError("LoRA needs peft: pip install 'ramet[train]'") from None
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     config = LoraConfig(r=lora.rank, lora_alpha=cast(int, lora.alpha), target_modules=targets, task_type="CAUSAL_LM")
-    return get_peft_model(model, config)
+    with quiet_transformers():  # peft reads attributes that newer versions of transformers call deprecated
+        return get_peft_model(model, config)
 
 
 def _compile_layers(model: PreTrainedModel) -> None:
