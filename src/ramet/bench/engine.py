@@ -22,6 +22,7 @@ from typing import Any
 from ramet.bench.engine_lanes import EngineEnded, FailedLane, Lane, Subprocess, check
 from ramet.bench.engine_peers import Setting
 from ramet.bench.engine_report import Row, bench_facts, show
+from ramet.bench.random_models import RANDOM_MODELS, write_random_model
 from ramet.bench.workload import Workload, flat, recorded, trees
 from ramet.errors import ConfigError, EngineError, RametError, did_you_mean
 
@@ -31,27 +32,6 @@ LOGPROBS = {"both": (False, True), "with": (True,), "without": (False,)}
 DTYPES = ("float32", "bfloat16", "float16")
 PAGE = 16  # caches are sized in whole pages per call
 WARM_CALLS = 6  # enough where nothing is compiled per size; otherwise the whole workload is the warm-up
-# Models with random weights: speed does not depend on the weights.
-RANDOM_MODELS: dict[str, dict[str, Any]] = {
-    "random-135m": {
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "vocab_size": 49152,
-        "max_position_embeddings": 8192,
-    },
-    "random-tiny": {
-        "hidden_size": 128,
-        "intermediate_size": 256,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "vocab_size": 512,
-        "max_position_embeddings": 4096,
-    },
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +145,7 @@ def bench(options: Options, *, json_to: Path | None = None) -> bool:
     sizes = Sizes(**asdict(ON_GPU if device.startswith("cuda") else ON_CPU) | dict(options.sizes))
     names, workloads = _engines(options), _workloads(options, sizes)
     console = Console(stderr=str(json_to) == "-", highlight=False)
-    with console.status("loading") as status, _folder(options.model, dtype) as folder:
+    with console.status("loading") as status, _folder(options.model, device=device, dtype=dtype) as folder:
         setting = Setting(
             folder=folder,
             device=device,
@@ -287,7 +267,7 @@ def _workloads(options: Options, sizes: Sizes) -> list[Workload]:
 
 
 @contextlib.contextmanager
-def _folder(model: str, dtype: str) -> Iterator[Path]:
+def _folder(model: str, *, device: str, dtype: str) -> Iterator[Path]:
     """The folder of the model. A random model is written first, so that all engines load the same weights."""
     if model not in RANDOM_MODELS:
         from ramet.models.folders import model_folder
@@ -300,27 +280,8 @@ def _folder(model: str, dtype: str) -> Iterator[Path]:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
-        write_random_model(model, Path(folder), dtype)
+        write_random_model(Path(folder), RANDOM_MODELS[model], dtype=dtype, device=device)
         yield Path(folder)
-
-
-def write_random_model(model: str, folder: Path, dtype: str, *, vocabulary: int | None = None) -> None:
-    """Write the configuration and weights of a random model, always the same ones.
-
-    `vocabulary` is another number of tokens than the model's own.
-    """
-    import torch
-    from safetensors.torch import save_file
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    shape: dict[str, Any] = RANDOM_MODELS[model] | ({} if vocabulary is None else {"vocab_size": vocabulary})
-    config = LlamaConfig(**shape, tie_word_embeddings=True, architectures=["LlamaForCausalLM"], dtype=dtype)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        made: Any = LlamaForCausalLM(config).to(getattr(torch, dtype))
-    weights = {name: value for name, value in made.state_dict().items() if name != "lm_head.weight"}  # tied
-    config.save_pretrained(folder)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def _parser() -> argparse.ArgumentParser:

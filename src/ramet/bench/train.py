@@ -15,17 +15,18 @@ import gc
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ramet.bench.engine import RANDOM_MODELS, write_random_model
+from ramet.bench.random_models import RANDOM_MODELS, write_random_model
 from ramet.bench.train_clock import Clock, ClockedBackend, ClockedRun, ClockedRunner, Seconds, clocked
 from ramet.bench.train_engine import DemonstratedEngine, demonstrated_turns
+from ramet.bench.train_memory import checkpoint_seconds, peak_gib, reset_peak
 from ramet.bench.train_report import report
 from ramet.config import load
-from ramet.errors import ConfigError, RametError
+from ramet.errors import ConfigError, RametError, did_you_mean
 from ramet.models.folders import BUILTIN_MODELS, choose_device, model_folder
 from ramet.recipes import recipe_file
 from ramet.store import RunDir
@@ -37,6 +38,7 @@ from ramet.train.phase import continue_run
 from ramet.train.players.settings import CollectConfig
 from ramet.train.settings import TrainConfig
 
+LANES = ("turns", "overlap", "processes")
 WARM_STEPS = 1  # not measured: kernels are compiled, graphs captured
 OVERLAP = 2  # of lanes with overlap, where the recipe has none
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -46,6 +48,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 class Lane:
     """One way to run the same training."""
 
+    kind: str  # of LANES
     name: str
     overlap: int
     processes: int
@@ -62,18 +65,24 @@ def bench(
     model: str | None = None,
     device: str | None = None,
     steps: int = 3,
+    wanted: Sequence[str] = LANES,
+    checkpoint: bool = False,
     json_to: Path | None = None,
 ) -> None:
-    """Measure all lanes; print one table."""
+    """Measure the wanted lanes; print one table. `checkpoint`: each also saves one and restores it."""
+    for name in wanted:
+        if name not in LANES:
+            raise ConfigError(f"lanes: unknown name {name!r}: {did_you_mean(name, LANES)}")
     on_gpu = choose_device(device).type == "cuda"
     if recipe is None:
         recipe, words = ("craft-135m", words) if on_gpu else ("nano", ["tasks_per_step=6", *words])
     model = model or ("random-135m" if on_gpu else None)
-    with _folder(model, recipe, words) as (folder, trained):
+    with _folder(model, recipe, words, device) as (folder, trained):
         config = _settings(recipe, words, folder, device)
         results: list[dict[str, Any]] = []
-        for lane in lanes(config):
-            results.append(asdict(lane) | _measure(lane, config, steps=steps, trained=trained))
+        for lane in (lane for lane in lanes(config) if lane.kind in wanted):
+            measured = _measure(lane, config, steps=steps, trained=trained, checkpoint=checkpoint)
+            results.append(asdict(lane) | measured)
             gc.collect()  # the next lane loads the model again
             sys.stderr.write(f"{lane.name}: {results[-1]['tokens_per_s']:,.0f} generated tokens/s\n")
     acts = "its own samples" if trained else "turns of demonstrations"
@@ -85,9 +94,14 @@ def lanes(config: TrainConfig) -> list[Lane]:
     """Parts one after the other, then with overlap, then with trees in processes of their own."""
     overlap, processes = config.overlap or OVERLAP, config.collect.processes or 1
     return [
-        Lane(name="one after the other", overlap=0, processes=0),
-        Lane(name=f"overlap={overlap}", overlap=overlap, processes=0),
-        Lane(name=f"overlap={overlap} collect.processes={processes}", overlap=overlap, processes=processes),
+        Lane(kind="turns", name="one after the other", overlap=0, processes=0),
+        Lane(kind="overlap", name=f"overlap={overlap}", overlap=overlap, processes=0),
+        Lane(
+            kind="processes",
+            name=f"overlap={overlap} collect.processes={processes}",
+            overlap=overlap,
+            processes=processes,
+        ),
     ]
 
 
@@ -102,7 +116,7 @@ def _settings(recipe: str, words: Sequence[str], folder: Path, device: str | Non
 
 
 @contextmanager
-def _folder(model: str | None, recipe: str, words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
+def _folder(model: str | None, recipe: str, words: Sequence[str], device: str | None) -> Iterator[tuple[Path, bool]]:
     """The model's folder, and whether the model is trained. Random ones have the recipe's tokenizer."""
     own = own_model(recipe, words)
     if model is None or model in BUILTIN_MODELS:
@@ -117,7 +131,11 @@ def _folder(model: str | None, recipe: str, words: Sequence[str]) -> Iterator[tu
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as made:
         tokenizer, folder = model_folder(own), Path(made)
         known = load_renderer(tokenizer).tokenizer.vocab_size
-        write_random_model(model, folder, "float32", vocabulary=max(known, RANDOM_MODELS[model]["vocab_size"]))
+        made_on = choose_device(device)
+        dtype = "bfloat16" if made_on.type == "cuda" else "float32"
+        shape = RANDOM_MODELS[model]
+        shape = shape | {"vocab_size": max(known, shape["vocab_size"])}
+        write_random_model(folder, shape, dtype=dtype, device=str(made_on))
         for name in TOKENIZER_FILES:
             if (tokenizer / name).is_file():
                 (folder / name).write_bytes((tokenizer / name).read_bytes())
@@ -129,7 +147,7 @@ def own_model(recipe: str, words: Sequence[str]) -> str:
     return load(TrainConfig, file=recipe_file(recipe), words=words).model
 
 
-def _measure(lane: Lane, config: TrainConfig, *, steps: int, trained: bool) -> dict[str, Any]:
+def _measure(lane: Lane, config: TrainConfig, *, steps: int, trained: bool, checkpoint: bool) -> dict[str, Any]:
     """Seconds and tokens from the end of the warm-up to that of the last measured step.
 
     With overlap, the first steps begin all at once, and so do not count. More steps are planned than measured, so that
@@ -145,13 +163,17 @@ def _measure(lane: Lane, config: TrainConfig, *, steps: int, trained: bool) -> d
         collect=CollectConfig(processes=lane.processes),
     )
     taken: list[Seconds] = []
+    reset_peak()
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as runs:
-        _run(config, Path(runs), taken, last=warm + steps, trained=trained)
+        extra = _run(config, Path(runs), taken, last=warm + steps, trained=trained, checkpoint=checkpoint)
     spent = taken[warm + steps - 1] - taken[warm - 1]
-    return {"seconds": asdict(spent), "tokens_per_s": spent.tokens / spent.wall}
+    return {"seconds": asdict(spent), "tokens_per_s": spent.tokens / spent.wall, "peak_gib": peak_gib()} | extra
 
 
-def _run(config: TrainConfig, runs: Path, taken: list[Seconds], *, last: int, trained: bool) -> None:
+def _run(
+    config: TrainConfig, runs: Path, taken: list[Seconds], *, last: int, trained: bool, checkpoint: bool
+) -> dict[str, float]:
+    """Train until the last measured step; seconds of a checkpoint, if one is wanted."""
     plan, clock = check_plan(config), Clock()
     backend = open_backend(config)
     backend.engine.runner = ClockedRunner(backend.engine.runner, clock)  # pyright: ignore[reportAttributeAccessIssue]
@@ -169,9 +191,11 @@ def _run(config: TrainConfig, runs: Path, taken: list[Seconds], *, last: int, tr
         made = rl_phase(plan, run, opened)
         return replace(made, lesson=clocked(made.lesson, clock, "credit"))
 
-    with suppress(Measured):
-        opened: Any = ClockedBackend(backend, engine, clock)
-        continue_run(phase, opened, run, on_step=on_step)
+    opened: Any = ClockedBackend(backend, engine, clock)
+    with closing(backend):
+        with suppress(Measured):
+            continue_run(phase, opened, run, on_step=on_step)
+        return checkpoint_seconds(backend, run.path, step=last) if checkpoint else {}
 
 
 def _demonstrated(plan: TrainPlan, backend: Any) -> DemonstratedEngine:

@@ -114,7 +114,7 @@ class ClockedRunner:
 
 
 class ClockedBackend:
-    """A backend with another engine in front, and the times of its updates."""
+    """A backend with another engine in front, and the times of its updates. It stays open when a run ends."""
 
     def __init__(self, inner: Backend, engine: Any, clock: Clock) -> None:
         self.supports_overlap = inner.supports_overlap
@@ -132,6 +132,9 @@ class ClockedBackend:
     @property
     def version(self) -> int:
         return self._inner.version
+
+    def close(self) -> None:
+        pass
 
     async def forward_backward(self, rows: Any, **given: Any) -> Any:
         return await self._clock.learning(self._inner.forward_backward(rows, **given))

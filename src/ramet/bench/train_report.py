@@ -80,6 +80,12 @@ def _print(title: str, results: Sequence[Facts], *, to_stderr: bool) -> None:
     table.add_row("generated tokens/s", *(f"{result['tokens_per_s']:,.0f}" for result in results))
     table.add_row("times the first", *(f"{result['times_first']:.2f}" for result in results))
     table.add_row("tokens per engine step", *(f"{result['tokens_per_engine_step']:.0f}" for result in results))
+    if results[0]["peak_gib"] is not None:
+        table.add_row("peak GPU memory, GiB", *(f"{result['peak_gib']:.1f}" for result in results))
+    if "save_s" in results[0]:
+        table.add_row("checkpoint, GB", *(f"{result['checkpoint_gb']:.2f}" for result in results))
+        cells = (f"{result['save_s']:.1f}, {result['restore_s']:.1f}" for result in results)
+        table.add_row("to save it, to restore it: s", *cells)
     table.add_section()
     for part, name in PARTS.items():
         cells = (f"{result['shares'][part]:4.0%} {result['us_per_token'][part]:8.1f}" for result in results)

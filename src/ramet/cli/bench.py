@@ -66,7 +66,7 @@ def learner(
 @app.command("engine")
 def engine(
     model: Annotated[
-        str, typer.Option(help="smollm2, a Hugging Face folder, random-135m or random-tiny.")
+        str, typer.Option(help="smollm2, a Hugging Face folder, random-4b, random-135m or random-tiny.")
     ] = "random-135m",
     device: Device = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
@@ -133,10 +133,14 @@ def train(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="A model folder; random-135m (default on a GPU) or random-tiny: turns are demonstrations."),
+        typer.Option(
+            help="A model folder; random-4b, random-135m (default on a GPU) or random-tiny: turns are demonstrations."
+        ),
     ] = None,
     device: Device = None,
     steps: Annotated[int, typer.Option(min=1, help="Measured steps per lane.")] = 3,
+    lanes: Annotated[str, typer.Option(help="turns, overlap, processes, or several.")] = "turns,overlap,processes",
+    checkpoint: Annotated[bool, typer.Option("--checkpoint", help="Also save a checkpoint and restore it.")] = False,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write all numbers as JSON; - is standard output.")
     ] = None,
@@ -152,7 +156,16 @@ def train(
 
     given = [word for word in (recipe, *(words or ())) if word is not None]
     named = given.pop(0) if given and "=" not in given[0] else None
-    bench(recipe=named, words=given, model=model, device=device, steps=steps, json_to=json)
+    bench(
+        recipe=named,
+        words=given,
+        model=model,
+        device=device,
+        steps=steps,
+        wanted=lanes.split(","),
+        checkpoint=checkpoint,
+        json_to=json,
+    )
 
 
 @app.command("serve")
