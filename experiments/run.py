@@ -1,0 +1,290 @@
+"""Run the commands of an experiment, several at a time; the same command again goes on where the last one stopped.
+
+    python experiments/run.py experiments/arithmetic.toml --into runs/arithmetic --lanes 4
+    python experiments/run.py experiments/arithmetic.toml --list             # only print the commands
+    python experiments/run.py experiments/arithmetic.toml --rehearse         # all of it, tiny, on a CPU
+
+An experiment is a TOML file with jobs. Each runs one `ramet` command in a run directory of its own, INTO/NAME. A job
+that names another one in braces gets its run directory and waits for it:
+
+    [[job]]
+    name = "clones-{seed}"
+    each = {seed = [1, 2]}
+    run = "ramet train arithmetic-135m model={start} warm.steps=0 seed={seed}"
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NAME = re.compile(r"\{([\w-]+)\}")
+STOP_S = 40.0  # a run that is interrupted saves its last step within this time
+SHOW_S = 60.0  # between two lines about the jobs under way
+TRIES = 2
+KEPT = ("config.toml", "meta.json", "metrics.jsonl", "records.jsonl", "*.log", "*.json", "report/*")
+LAST_TREES = 2  # steps of a training whose trees are packed
+TINY = {  # what a rehearsal changes
+    "train": "steps=1 tasks_per_step=2 group_size=2 eval.every=0",
+    "warm": "warm.steps=1 warm.trees_per_step=8 warm.workers=0",
+    "eval": "-n 1 concurrency=8",
+    "bench": "--model random-tiny",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One command; `needs` are the jobs whose run directories it names."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path
+    needs: frozenset[str]
+
+    @property
+    def done(self) -> Path:
+        return self.folder.parent / f"{self.name}.done"
+
+    @property
+    def log(self) -> Path:
+        return self.folder.parent / f"{self.name}.log"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Run the command, or resume the training that it began."""
+        begun = self.command[0] == "train" and (self.folder / "config.toml").exists()
+        words = ("train", "--resume", str(self.folder)) if begun else self.command
+        with self.log.open("ab") as log:
+            log.write(f"$ ramet {shlex.join(words)}\n".encode())
+            log.flush()
+            return subprocess.Popen([sys.executable, "-m", "ramet", *words], stdout=log, stderr=log)
+
+
+def read_experiment(file: Path, *, into: Path, values: Mapping[str, str], tiny: bool = False) -> list[Job]:
+    """The jobs of a file, in its order. `values` are what `{data}` and the like stand for."""
+    table = tomllib.loads(file.read_text())
+    rows = [(row["run"], {**values, **chosen}, row["name"]) for row in table["job"] for chosen in _choices(row)]
+    words = table.get("words", {})
+    named = [(run, chosen, fill(name, chosen)) for run, chosen, name in rows]
+    folders = {name: into / (name + ("-single" if "--single" in run.split() else "")) for run, _, name in named}
+    if twice := words.keys() & folders.keys():
+        raise SystemExit(f"{file}: {min(twice)} is both a word and a job")
+    return [_job(name, run, {**words, **chosen}, folders, tiny=tiny) for run, chosen, name in named]
+
+
+def _choices(row: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    each: Mapping[str, Sequence[Any]] = row.get("each", {})
+    for chosen in itertools.product(*each.values()):
+        yield dict(zip(each, map(str, chosen), strict=True))
+
+
+def fill(text: str, values: Mapping[str, str], *, used: set[str] | None = None) -> str:
+    """The text with a value for every name in braces, innermost first; names without a value stay.
+
+    Example:
+        fill("eval {clones-{seed}}", {"seed": "2", "clones-2": "runs/clones-2"})  # "eval runs/clones-2"
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found.group(1)
+        if used is not None:
+            used.add(name)
+        return values.get(name, found.group(0))
+
+    before = ""
+    while text != before:
+        before, text = text, NAME.sub(value, text)
+    return text
+
+
+def _job(name: str, run: str, words: Mapping[str, str], folders: Mapping[str, Path], *, tiny: bool) -> Job:
+    used: set[str] = set()
+    text = fill(run, {**words, **{job: str(folder) for job, folder in folders.items()}}, used=used)
+    if missing := NAME.findall(text):
+        raise SystemExit(f"{name}: {{{missing[0]}}} is neither a job nor a word; jobs: {', '.join(folders)}")
+    program, kind, *rest = shlex.split(text)
+    if program != "ramet" or kind not in WHERE:
+        raise SystemExit(f"{name}: a command begins with ramet and one of {', '.join(WHERE)}; got {program} {kind}")
+    if tiny:
+        rest += TINY.get(kind, "").split()
+        rest += TINY["warm"].split() if kind == "train" and "warm.steps=0" not in rest else []
+    where = [fill(word, {"into": str(folders[name].parent), "name": name}) for word in WHERE[kind]]
+    return Job(name=name, command=(kind, *rest, *where), folder=folders[name], needs=frozenset(used & folders.keys()))
+
+
+WHERE = {  # how each command is given the place of its results
+    "train": ("--runs", "{into}", "name={name}"),
+    "eval": ("--into", "{into}/{name}"),
+    "report": ("--into", "{into}/{name}"),
+    "bench": ("--json", "{into}/{name}.json"),
+}
+
+
+class Lanes:
+    """Jobs under way, at most `lanes` at a time, until `deadline`."""
+
+    def __init__(self, jobs: Sequence[Job], *, lanes: int, deadline: float) -> None:
+        self.jobs = jobs
+        self.lanes = lanes
+        self.deadline = deadline
+        self.began = time.monotonic()
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.tries: dict[str, int] = {}
+        self.shown = self.began
+
+    def run(self) -> int:
+        """0 if all jobs are done, 1 if one failed, 3 if time ran out first."""
+        try:
+            while time.monotonic() < self.deadline:
+                self._start()
+                if not self.running:
+                    break
+                time.sleep(0.5)
+                self._end()
+                self._show()
+        finally:
+            self._stop()
+        open_jobs = [job for job in self.jobs if not job.done.exists()]
+        failed = [job for job in open_jobs if self.tries.get(job.name, 0) >= TRIES]
+        self._print(f"{len(self.jobs) - len(open_jobs)} of {len(self.jobs)} jobs done")
+        return 0 if not open_jobs else 1 if failed else 3
+
+    def _start(self) -> None:
+        done = {job.name for job in self.jobs if job.done.exists()}
+        for job in self.jobs:
+            waits = job.name in done or job.name in self.running or not job.needs <= done
+            if waits or self.tries.get(job.name, 0) >= TRIES or len(self.running) >= self.lanes:
+                continue
+            self._print(f"start {job.name}")
+            self.running[job.name] = job.start()
+
+    def _end(self) -> None:
+        for job in self.jobs:
+            process = self.running.get(job.name)
+            if process is None or process.poll() is None:
+                continue
+            del self.running[job.name]
+            if process.returncode == 0:
+                job.done.touch()
+                self._print(f"done  {job.name}")
+            else:
+                self.tries[job.name] = self.tries.get(job.name, 0) + 1
+                self._print(f"failed {job.name} (exit code {process.returncode}): {_last_line(job.log)}")
+
+    def _show(self) -> None:
+        if time.monotonic() - self.shown < SHOW_S:
+            return
+        self.shown = time.monotonic()
+        for job in self.jobs:
+            if job.name in self.running:
+                self._print(f"      {job.name}: {_last_line(job.log)}")
+
+    def _stop(self) -> None:
+        """Interrupt what is under way: trainings save, evaluations have stored every finished item."""
+        for process in self.running.values():
+            process.send_signal(signal.SIGINT)
+        end = time.monotonic() + STOP_S
+        for name, process in self.running.items():
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+            self._print(f"stopped {name}")
+
+    def _print(self, text: str) -> None:
+        print(f"{(time.monotonic() - self.began) / 60:5.1f} min  {text}", flush=True)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return lines[-1][:160] if lines else ""
+
+
+def pack(jobs: Sequence[Job], file: Path) -> None:
+    """A tar of what is worth keeping: settings, metrics, records, logs, reports, and the last trees of trainings."""
+    with tarfile.open(file, "w:gz") as tar:
+        for job in jobs:
+            for path in [job.log, *_worth_keeping(job.folder)]:
+                if path.is_file():
+                    tar.add(path, arcname=str(path.relative_to(job.folder.parent)))
+    print(f"{file}: {file.stat().st_size / 1e6:.1f} MB", flush=True)
+
+
+def _worth_keeping(folder: Path) -> Iterator[Path]:
+    for part in (folder, folder / "warm"):
+        for pattern in KEPT:
+            yield from sorted(part.glob(pattern))
+    steps = sorted((folder / "trees").glob("step-*.parquet"))
+    yield from steps[-LAST_TREES:]
+    yield from (path for path in sorted((folder / "trees").glob("*.parquet")) if not path.name.startswith("step-"))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("experiment", type=Path, help="a TOML file with jobs")
+    parser.add_argument("--into", type=Path, help="folder for all run directories (default: runs/NAME)")
+    parser.add_argument("--lanes", type=int, default=1, help="jobs at the same time (default: 1)")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="interrupt what is under way after this time"
+    )
+    parser.add_argument("--only", default="", help="jobs to run, by name, with a comma between them")
+    parser.add_argument("--data", default="", help="folder with task files, for experiments that read them")
+    parser.add_argument("--rehearse", action="store_true", help="one step, a few tasks, a tiny random model")
+    parser.add_argument("--list", action="store_true", help="only print the commands")
+    parser.add_argument("--pack", type=Path, help="then write metrics, records, logs and last trees to this .tar.gz")
+    options = parser.parse_args(words)
+    into = options.into or Path("runs") / (options.experiment.stem + ("-rehearsal" if options.rehearse else ""))
+    values = {"data": options.data, "model": "smollm2"}
+    if options.rehearse:
+        values["model"] = str(tiny_model(into / "tiny"))
+    jobs = read_experiment(options.experiment, into=into, values=values, tiny=options.rehearse)
+    wanted = [name for name in options.only.split(",") if name]
+    jobs = [job for job in jobs if not wanted or job.name in wanted]
+    if options.list:
+        for job in jobs:
+            print(f"ramet {shlex.join(job.command)}")
+        return 0
+    into.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + options.minutes * 60 - STOP_S
+    code = Lanes(jobs, lanes=options.lanes, deadline=deadline).run()
+    if options.pack:
+        pack(jobs, options.pack)
+    return code
+
+
+def tiny_model(folder: Path) -> Path:
+    """A random model with the tokenizer of SmolLM2: it cannot act, but every command runs to its end."""
+    if (folder / "config.json").exists():
+        return folder
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from ramet.models.folders import model_folder
+    from ramet.models.packages import quiet_transformers
+
+    source = model_folder("smollm2")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 32}
+    with quiet_transformers():
+        config = AutoConfig.from_pretrained(source, **sizes, **heads)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(source / name, folder / name)
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())

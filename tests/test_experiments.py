@@ -1,0 +1,136 @@
+"""The files of experiments/ are commands that exist with settings that exist, and the script that runs them resumes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+
+from ramet.cli.main import app
+from ramet.config import load
+from ramet.evaluate.settings import EvaluateConfig
+from ramet.recipes import recipe_file
+from ramet.train.loop import resolve_plan
+from ramet.train.settings import TrainConfig
+
+FOLDER = Path(__file__).parent.parent / "experiments"
+FILES = sorted(FOLDER.glob("*.toml"))
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("experiments_run", FOLDER / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    yield made
+    del sys.modules[spec.name]
+
+
+def test_a_file_of_every_kind_is_found() -> None:
+    assert {file.stem for file in FILES} >= {"craft", "arithmetic", "multihop", "aggregate", "codes", "speed"}
+
+
+def test_names_in_braces_are_filled_in_from_the_inside(script: ModuleType) -> None:
+    used: set[str] = set()
+    values = {"seed": "2", "clones-2": "runs/clones-2", "pages": "-n {number}", "number": "5"}
+    assert script.fill("eval {pages} {clones-{seed}} {other}", values, used=used) == "eval -n 5 runs/clones-2 {other}"
+    assert used == {"seed", "clones-2", "pages", "number", "other"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_job_is_a_command_whose_options_and_settings_exist(
+    script: ModuleType, file: Path, tmp_path: Path
+) -> None:
+    jobs = script.read_experiment(file, into=tmp_path, values={"data": "DATA", "model": "smollm2"})
+    names = [job.name for job in jobs]
+    assert len(set(names)) == len(names)
+    assert all(job.needs <= set(names) - {job.name} for job in jobs)
+    for job in {re.sub(r"\d+", "", job.name): job for job in jobs}.values():  # seeds differ in a number only
+        kind, *words = job.command
+        given = parsed(kind, words)
+        if kind == "train":
+            check_training(given)
+        if kind == "eval":
+            load(EvaluateConfig, words=[word for word in given["words"] if "=" in word])
+
+
+def parsed(kind: str, words: list[str]) -> dict[str, Any]:
+    """The parameters of a command, as the command line reads them."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("ramet", [kind, *words], resilient_parsing=False)
+    name, command, rest = command.resolve_command(context, context._protected_args + context.args)
+    while hasattr(command, "resolve_command"):
+        context = command.make_context(name, rest, parent=context)
+        name, command, rest = command.resolve_command(context, context._protected_args + context.args)
+    return command.make_context(name, rest, parent=context).params
+
+
+def check_training(given: dict[str, Any]) -> None:
+    flags = {} if given["data"] is None else {"taskset.data": given["data"]}
+    config = load(TrainConfig, file=recipe_file(given["recipe"]), words=given["settings"], flags=flags)
+    if given["data"] is None:
+        resolve_plan(config)
+
+
+NANO = """
+[words]
+tiny = "tasks_per_step=2 group_size=2 sampler.max_batch=8"
+
+[[job]]
+name = "start"
+run = "ramet train nano {tiny} steps=1 warm.steps=1 warm.trees_per_step=4"
+
+[[job]]
+name = "eval-{seed}"
+each = {seed = [3]}
+run = "ramet eval codes:eval --model {start} --methods single --budgets 60 -n 1 --seed {seed}"
+"""
+
+
+def test_jobs_run_in_order_and_what_is_done_is_not_repeated(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, into, packed = tmp_path / "nano.toml", tmp_path / "runs", tmp_path / "nano.tar.gz"
+    file.write_text(NANO)
+    words = [str(file), "--into", str(into), "--lanes", "2"]
+    assert script.main([*words, "--only", "start"]) == 0
+    assert not (into / "eval-3").exists()
+    assert script.main([*words, "--pack", str(packed)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("start start") == 1
+    assert "2 of 2 jobs done" in printed
+    with tarfile.open(packed) as tar:
+        kept = set(tar.getnames())
+    assert {"start.log", "start/metrics.jsonl", "start/warm/metrics.jsonl", "eval-3.log"} <= kept
+    assert any(name.startswith("start/trees/step-") for name in kept)
+    assert not any("checkpoints" in name for name in kept)
+
+
+def test_a_job_that_fails_is_tried_twice_and_those_that_need_it_are_left_out(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broken.toml"
+    file.write_text(NANO.replace("steps=1 warm.steps=1", "stepz=1"))
+    assert script.main([str(file), "--into", str(tmp_path / "runs")]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("failed start (exit code 2): ramet: unknown setting 'stepz'") == 2
+    assert "start eval-3" not in printed
+    assert "0 of 2 jobs done" in printed
+
+
+def test_a_name_that_is_nothing_is_an_error_with_the_jobs_there_are(script: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "unknown.toml"
+    file.write_text(NANO.replace("{start}", "{begin}"))
+    with pytest.raises(SystemExit, match=r"eval-3: \{begin\} is neither a job nor a word; jobs: start, eval-3"):
+        script.main([str(file), "--list"])
