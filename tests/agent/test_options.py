@@ -9,7 +9,9 @@ import pytest
 import ramet
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
+from ramet.engine.scripted import WordTokenizer
 from ramet.interfaces import TaskWorld
+from ramet.tokens.render import TokenRenderer
 from ramet.types import Prompt, Task
 from tests.conftest import in_virtual_time
 
@@ -51,3 +53,32 @@ def test_show_budget_puts_the_remaining_budget_into_the_prompt():
     options = TreeOptions(engine=ENGINE, budget=ramet.Budget(tokens=700))
     prompts = [TreeRun("q", replace(options, show_budget=show)).tree.root.pieces[0].text for show in (False, True)]
     assert ["700 tokens" in prompt for prompt in prompts] == [False, True]
+
+
+class SmallModel(ramet.ScriptedEngine):
+    """An engine whose model reads 400 tokens at most."""
+
+    window = 400
+
+
+def test_no_prompt_exceeds_the_window_of_the_model_whatever_the_budget_allows():
+    sizes: list[int] = []
+
+    def ramble(prompt: Prompt) -> str:
+        sizes.append(len(prompt.ids or ()))
+        return "word " * 80
+
+    engine = SmallModel(ramble, renderer=TokenRenderer(WordTokenizer()))
+    budget = ramet.Budget(tokens=5000, window=8192, turns=20)
+    tree = in_virtual_time(TreeRun("q", TreeOptions(engine=engine, budget=budget, dialect="terse")).run)
+    assert tree.budget.window == 400
+    assert tree.root.stop is ramet.Stop.WINDOW
+    assert len(sizes) > 2
+    assert max(sizes) < 400
+
+
+def test_a_window_smaller_than_that_of_the_model_stays():
+    options = TreeOptions(
+        engine=SmallModel(lambda prompt: "Answer: 4"), budget=ramet.Budget(window=300), dialect="terse"
+    )
+    assert TreeRun("q", options).budget.window == 300

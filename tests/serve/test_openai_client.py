@@ -284,6 +284,8 @@ def test_trees_are_found_by_their_ids(client: openai.OpenAI, server: Served):
         client.get("/trees/000000000000", cast_to=object)
 
 
-def test_every_tree_is_stored_once(server: Served):
-    ids = [tree.id for tree in read_trees(Path(server.run))]
-    assert len(ids) == len(set(ids)) > 20
+def test_every_tree_is_stored_once(client: openai.OpenAI, server: Served):
+    asked = [ask(client, "split this").usage.model_extra["ramet"]["tree"] for _ in range(6)]
+    stored = [tree.id for tree in read_trees(Path(server.run))]
+    assert [stored.count(tree_id) for tree_id in asked] == [1] * 6
+    assert len(stored) == len(set(stored))

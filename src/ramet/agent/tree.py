@@ -8,6 +8,7 @@ import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -45,7 +46,7 @@ class TreeRun:
         dialect = options.dialect
         self.options = options
         self.engine = options.engine
-        self.budget = options.budget or Budget()
+        self.budget = within_window(options.budget or Budget(), self.engine)
         self.dialect = make_dialect(dialect) if isinstance(dialect, str) else dialect
         # Protocols are checked once per tree: a check takes as long as many other steps of a turn.
         self.native = self.dialect if isinstance(self.dialect, CallsTools) else None
@@ -105,7 +106,7 @@ class TreeRun:
         needed = root.limits.smallest_window(root.transcript.size)
         if needed > budget.window:
             bound = "" if self.engine.renderer.exact else " (an upper bound: give a tokenizer for the exact number)"
-            of_model = isinstance(self.engine, Windowed) and self.engine.window <= budget.window
+            of_model = isinstance(self.engine, Windowed) and self.engine.window == budget.window
             allowed = f"{'that of the model' if of_model else 'budget.window'} is {budget.window:,}"
             raise BudgetTooSmall(f"the task needs a window of {needed:,} tokens{bound}; {allowed}", limit="window")
         if self.ledger.money is not None and self.ledger.money < root.limits.smallest_money(root.transcript.size):
@@ -217,6 +218,11 @@ class TreeRun:
             longest = Remaining(tokens=1_000_000, turns=100, clones=10_000, levels=100, seconds=1.0)
             messages = [f"{self.dialect.remaining(longest)}\n\n{text}" for text in messages]
         return _largest(renderer, before, tuple(messages))
+
+
+def within_window(budget: Budget, engine: Engine) -> Budget:
+    """The budget with the window of the engine's model, where that is known and smaller."""
+    return replace(budget, window=min(engine.window, budget.window)) if isinstance(engine, Windowed) else budget
 
 
 def _shortage(node_run: NodeRun) -> int:

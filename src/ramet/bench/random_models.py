@@ -38,7 +38,7 @@ RANDOM_MODELS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "vocab_size": 512,
-        "max_position_embeddings": 4096,
+        "max_position_embeddings": 16384,
     },
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ramet.config import load
 from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engine
 from ramet.serve.server import Served, banner, print_line, read_access, serve
 from ramet.serve.settings import ServeConfig
-from ramet.terminal.trees import check_engines, within_window
+from ramet.terminal.trees import check_engines
 
 # Read when pyarrow is imported, with the first tree. Its own allocator keeps tens of megabytes of tables that are gone.
 ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
@@ -46,7 +45,6 @@ async def _serve(
     say = None if quiet else print_line
     async with closing(engine, clones):
         config = await check_engines(config, engine, clones)  # before clients can connect
-        config = replace(config, budget=within_window(config.budget, engine))
         await serve(config, engine, clone_engine=clones, runs=runs, say=say, on_start=_announce)
 
 

@@ -14,7 +14,6 @@ import anyio
 from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
-from ramet.budget import Budget
 from ramet.config import AUTO
 from ramet.draw import counted, one_line
 from ramet.engine.http import HttpEngine
@@ -23,7 +22,7 @@ from ramet.engine.probing import choose_dialect
 from ramet.errors import EngineError, StoreError
 from ramet.inputs.open import as_stored, open_world
 from ramet.inputs.settings import RunConfig
-from ramet.interfaces import Engine, Windowed, World
+from ramet.interfaces import Engine, World
 from ramet.serve.settings import ServeConfig
 from ramet.store import RunDir, read_trees
 from ramet.store.atomic import write_text
@@ -93,17 +92,12 @@ def tree_options(plan: RunPlan, engine: Engine, world: World | None, clones: Eng
         config,
         engine=engine,
         clone_engine=clones,
-        budget=within_window(config.budget, engine),
+        budget=config.budget,
         dialect="tools" if config.dialect == AUTO else config.dialect,
         world=world,
         seed=config.seed,
     )
     return options if plan.taskset is None else options_for_task(plan.taskset, plan.task, options)
-
-
-def within_window(budget: Budget, engine: Engine) -> Budget:
-    """The budget with the window of a model in this process, where that is smaller."""
-    return replace(budget, window=min(engine.window, budget.window)) if isinstance(engine, Windowed) else budget
 
 
 async def run_and_store(
