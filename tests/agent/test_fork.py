@@ -404,3 +404,21 @@ def test_a_tree_and_a_fork_of_it_have_the_same_temperature_by_default_everywhere
     defaults = [inspect.signature(function).parameters["temperature"].default for function in (ramet.run, ramet.fork)]
     commands = [RunConfig(question="q").temperature, ServeConfig().temperature]
     assert {*defaults, *commands, TreeOptions(engine=ScriptedEngine(str)).temperature} == {0.7}
+
+
+def test_a_fork_stays_within_the_window_of_a_smaller_model() -> None:
+    tree = play(lambda prompt: "Answer: 4")
+    sizes: list[int] = []
+
+    class Small(ScriptedEngine):
+        window = 900
+
+    def ramble(prompt: Prompt) -> str:
+        sizes.append(len(prompt.ids or ()))
+        return "word " * 150 + call("unknown")
+
+    engine = Small(ramble, renderer=TokenRenderer(TOKENIZERS[tree.id]))
+    forked = in_virtual_time(ForkRun(tree, ForkPoint(node=0, turn=0), TreeOptions(engine=engine)).run)
+    assert forked.budget.window == 900
+    assert forked.root.stop is ramet.Stop.WINDOW
+    assert max(sizes) < 900

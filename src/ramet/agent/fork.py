@@ -16,7 +16,7 @@ import anyio
 
 from ramet.agent.options import MessageOverride, Restriction, TreeOptions
 from ramet.agent.recording import ForkPoint, Kept, Path, Place, Recording, Replayable
-from ramet.agent.tree import TreeRun
+from ramet.agent.tree import TreeRun, within_window
 from ramet.config import TEMPERATURE
 from ramet.errors import ConfigError, ForkError
 from ramet.interfaces import Caching, Engine, World
@@ -131,7 +131,7 @@ class ForkRun:
             options,
             engine=self.engine,
             clone_engine=None if options.clone_engine is None else ForkClones(self.engine, options.clone_engine),
-            budget=tree.budget,
+            budget=within_window(tree.budget, options.engine),
             dialect=tree.dialect if isinstance(options.dialect, str) else options.dialect,
             restriction=restriction,
             message_override=override,
