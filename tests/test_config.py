@@ -177,7 +177,7 @@ def test_a_folder_without_a_config_is_not_a_model(tmp_path: Path) -> None:
     [
         (["budget.tokns=5"], "unknown setting 'budget.tokns': did you mean budget.tokens?"),
         (["budget.clone_token=5"], "unknown setting 'budget.clone_token': did you mean budget.clone_tokens?"),
-        (["budget.shares=equl"], "budget.shares: input should be 'equal' or 'demand'; got 'equl'"),
+        (["budget.shares=equl"], "budget.shares: input should be 'equal' or 'demand'; got 'equl': did you mean equal?"),
         (["budgt.tokens=5"], "unknown setting 'budgt': did you mean budget?"),
         (["temprature=1"], "unknown setting 'temprature': did you mean temperature?"),
         (["engine.modl=x"], "unknown setting 'engine.modl': did you mean engine.model?"),
@@ -269,10 +269,10 @@ def test_a_value_for_a_table_with_kinds_suggests_the_kind() -> None:
 
 def test_words_of_a_credit_rule_get_an_error_too() -> None:
     with pytest.raises(
-        ramet.ConfigError, match=r"^unknown setting 'selfcest\.lone': did you mean selfcest\.group_of_one\?$"
+        ramet.ConfigError, match=r"^unknown setting 'credit\.lone': did you mean credit\.group_of_one\?$"
     ):
         ramet.load_rule("selfcest", {"lone": "reward"})
-    with pytest.raises(ramet.ConfigError, match=r"^rao\.baseline: .*'same_goal'; got 'alike'$"):
+    with pytest.raises(ramet.ConfigError, match=r"^credit\.baseline: .*'same_goal'; got 'alike'$"):
         ramet.load_rule("rao", {"baseline": "alike"})
 
 

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import date, time
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
@@ -226,7 +227,14 @@ def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
     except ValidationError as error:
         message = error.errors()[0]["msg"].lower().replace("a valid tuple", 'a list, like ["a"] or [1, 2]')
         message = message.replace("a valid dictionary", f"a table of settings, like {key}.NAME=VALUE")
-        raise ConfigError(f"{key}: {message}; got {value!r}") from None
+        raise ConfigError(f"{key}: {message}; got {value!r}{_nearest(value, wanted)}") from None
+
+
+def _nearest(value: object, wanted: Any) -> str:
+    """The end of an error about a word that is not among the accepted ones."""
+    accepted = [word for kind in (wanted, *get_args(wanted)) for word in get_args(kind) if isinstance(word, str)]
+    near = get_close_matches(value, accepted, n=1) if isinstance(value, str) else []
+    return f": did you mean {near[0]}?" if near else ""
 
 
 # A run builds its settings hundreds of times, from few classes: reading their annotations would take most of the time.

@@ -341,5 +341,5 @@ def test_goals_of_other_groups_are_not_compared():
 
 @pytest.mark.parametrize("name", ["bonus", "clone_cost", "token_cost", "prompt_cost"])
 def test_a_cost_or_bonus_below_zero_is_refused(name: str):
-    with pytest.raises(ConfigError, match=f"rao.{name} must be 0 or more; got -1"):
+    with pytest.raises(ConfigError, match=f"credit.{name} must be 0 or more; got -1"):
         Rao(**{name: -1.0})  # pyright: ignore[reportArgumentType]

@@ -56,31 +56,31 @@ def test_an_unknown_rule_suggests_the_nearest():
 
 
 def test_an_unknown_setting_suggests_the_nearest():
-    with pytest.raises(ConfigError, match=r"'rao\.bonsu': did you mean rao\.bonus"):
+    with pytest.raises(ConfigError, match=r"'credit\.bonsu': did you mean credit\.bonus"):
         load_rule("rao", {"bonsu": 0.4})
-    with pytest.raises(ConfigError, match=r"rao\.baseline: input should be"):
+    with pytest.raises(ConfigError, match=r"credit\.baseline: input should be"):
         load_rule("rao", {"baseline": "loo"})
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("rao", {"bonus": -0.1}, r"rao\.bonus must be 0 or more"),
-        ("rao", {"bonus": math.nan}, r"rao\.bonus must be 0 or more"),
-        ("rao", {"bonus": math.inf}, r"rao\.bonus must be 0 or more"),
-        ("selfcest", {"epsilon": math.inf}, r"selfcest\.epsilon must be 0 or more"),
-        ("rao", {"bonus": 0.4, "success": "sparse"}, "rao.bonus needs rao.success = dense"),
-        ("selfcest", {"repair_cost": -1}, r"selfcest\.repair_cost must be 0 or more"),
-        ("rao", {"token_cost": -0.1}, r"rao\.token_cost must be 0 or more"),
-        ("rao", {"prompt_cost": math.nan}, r"rao\.prompt_cost must be 0 or more"),
-        ("rao", {"charge": "succes"}, r"rao\.charge: input should be 'all' or 'success'"),
-        ("rao", {"chrage": "success"}, r"'rao\.chrage': did you mean rao\.charge\?"),
-        ("selfcest", {"token_cost": math.inf}, r"selfcest\.token_cost must be 0 or more"),
-        ("selfcest", {"prompt_cost": -1}, r"selfcest\.prompt_cost must be 0 or more"),
-        ("selfcest", {"call_count": "all"}, r"selfcest\.call_count: input should be 'delegate' or 'published'"),
-        ("selfcest", {"floor": math.nan}, r"selfcest\.floor must be finite"),
+        ("rao", {"bonus": -0.1}, r"credit\.bonus must be 0 or more"),
+        ("rao", {"bonus": math.nan}, r"credit\.bonus must be 0 or more"),
+        ("rao", {"bonus": math.inf}, r"credit\.bonus must be 0 or more"),
+        ("selfcest", {"epsilon": math.inf}, r"credit\.epsilon must be 0 or more"),
+        ("rao", {"bonus": 0.4, "success": "sparse"}, "credit.bonus needs credit.success = dense"),
+        ("selfcest", {"repair_cost": -1}, r"credit\.repair_cost must be 0 or more"),
+        ("rao", {"token_cost": -0.1}, r"credit\.token_cost must be 0 or more"),
+        ("rao", {"prompt_cost": math.nan}, r"credit\.prompt_cost must be 0 or more"),
+        ("rao", {"charge": "succes"}, r"credit\.charge: input should be 'all' or 'success'"),
+        ("rao", {"chrage": "success"}, r"'credit\.chrage': did you mean credit\.charge\?"),
+        ("selfcest", {"token_cost": math.inf}, r"credit\.token_cost must be 0 or more"),
+        ("selfcest", {"prompt_cost": -1}, r"credit\.prompt_cost must be 0 or more"),
+        ("selfcest", {"call_count": "all"}, r"credit\.call_count: input should be 'delegate' or 'published'"),
+        ("selfcest", {"floor": math.nan}, r"credit\.floor must be finite"),
         ("selfcest", {"root_scale": 0}, "above 0"),
-        ("broadcast", {"epsilon": math.inf}, r"broadcast\.epsilon must be 0 or more"),
+        ("broadcast", {"epsilon": math.inf}, r"credit\.epsilon must be 0 or more"),
     ],
 )
 def test_invalid_settings_are_refused(name: str, settings: dict[str, float | str], message: str):

@@ -293,7 +293,7 @@ def test_an_interrupted_run_is_saved_where_it_was(
         (["group_size=1"], ConfigError, "group_size=1: rao compares the trees of one task; give group_size=2 or more"),
         (["task=arithmetic:trian"], ConfigError, "arithmetic has no split 'trian': did you mean train?"),
         (["rule=roa"], ConfigError, "unknown credit rule 'roa': did you mean rao?"),
-        (["credit.bonsu=1"], ConfigError, "unknown setting 'rao.bonsu': did you mean rao.bonus?"),
+        (["credit.bonsu=1"], ConfigError, "unknown setting 'credit.bonsu': did you mean credit.bonus?"),
         (["dialect=tool"], ConfigError, "unknown dialect 'tool'"),
         (["model=nowhere"], ConfigError, "no model at 'nowhere'"),
         (["taskset.digit=1"], ConfigError, "arithmetic has no option 'digit'"),

@@ -41,7 +41,7 @@ def load_rule(name: str, settings: Mapping[str, Any] | None = None) -> Rule:
         load_rule("my_rule.py:Mine")
     """
     if name in RULES:
-        return build(rule_class(name), settings or {}, inside=f"{name}.")
+        return build(rule_class(name), settings or {}, inside="credit.")
     found: Any = rule_class(name)
     if isinstance(found, type) and is_dataclass(found):
         return plugins.check(build(found, settings or {}, inside="credit."), "rule", name)

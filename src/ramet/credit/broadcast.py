@@ -26,7 +26,7 @@ class Broadcast:
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < math.inf:
-            raise ConfigError(f"broadcast.epsilon must be 0 or more; got {self.epsilon!r}")
+            raise ConfigError(f"credit.epsilon must be 0 or more; got {self.epsilon!r}")
 
     def credit(self, groups: Sequence[Group]) -> Credits:
         check_groups(groups, min_trees=2)

@@ -49,10 +49,10 @@ class Rao:
     def __post_init__(self) -> None:
         for name in ("bonus", "clone_cost", "token_cost", "prompt_cost"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"rao.{name} must be 0 or more; got {getattr(self, name)!r}")
+                raise ConfigError(f"credit.{name} must be 0 or more; got {getattr(self, name)!r}")
         if self.bonus and self.success == "sparse":
             raise ConfigError(
-                "rao.bonus needs rao.success = dense: with sparse success, "
+                "credit.bonus needs credit.success = dense: with sparse success, "
                 "children inherit the root's and the bonus would reward delegation itself"
             )
 

@@ -66,9 +66,9 @@ class Selfcest:
             value, least = getattr(self, setting.name), -math.inf if setting.name == "floor" else 0
             if isinstance(value, int | float) and not least <= value < math.inf:
                 accepted = "finite" if setting.name == "floor" else "0 or more"
-                raise ConfigError(f"selfcest.{setting.name} must be {accepted}; got {value!r}")
+                raise ConfigError(f"credit.{setting.name} must be {accepted}; got {value!r}")
         if not self.root_scale or not self.clone_scale:
-            raise ConfigError("selfcest.root_scale and selfcest.clone_scale must be above 0")
+            raise ConfigError("credit.root_scale and credit.clone_scale must be above 0")
 
     def credit(self, groups: Sequence[Group]) -> Credits:
         check_groups(groups, min_trees=2 if self.group_of_one == "refuse" else 1)
