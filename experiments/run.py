@@ -59,6 +59,11 @@ class Job:
         return self.folder.parent / f"{self.name}.done"
 
     @property
+    def waits_for(self) -> list[str]:
+        """The jobs that it needs and that are not done."""
+        return sorted(name for name in self.needs if not (self.folder.parent / f"{name}.done").exists())
+
+    @property
     def log(self) -> Path:
         return self.folder.parent / f"{self.name}.log"
 
@@ -69,7 +74,8 @@ class Job:
         with self.log.open("ab") as log:
             log.write(f"$ ramet {shlex.join(words)}\n".encode())
             log.flush()
-            return subprocess.Popen([sys.executable, "-m", "ramet", *words], stdout=log, stderr=log)
+            # A group of its own: Ctrl-C reaches it once, from here.
+            return subprocess.Popen([sys.executable, "-m", "ramet", *words], stdout=log, stderr=log, process_group=0)
 
 
 def read_experiment(file: Path, *, into: Path, values: Mapping[str, str], tiny: bool = False) -> list[Job]:
@@ -133,12 +139,13 @@ WHERE = {  # how each command is given the place of its results
 
 
 class Lanes:
-    """Jobs under way, at most `lanes` at a time, until `deadline`."""
+    """Jobs under way, at most `lanes` at a time, until `deadline`; then each has `stop_s` seconds to save."""
 
-    def __init__(self, jobs: Sequence[Job], *, lanes: int, deadline: float) -> None:
+    def __init__(self, jobs: Sequence[Job], *, lanes: int, deadline: float, stop_s: float = STOP_S) -> None:
         self.jobs = jobs
         self.lanes = lanes
         self.deadline = deadline
+        self.stop_s = stop_s
         self.began = time.monotonic()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.tries: dict[str, int] = {}
@@ -154,18 +161,24 @@ class Lanes:
                 time.sleep(0.5)
                 self._end()
                 self._show()
+        except KeyboardInterrupt:
+            self._print("interrupted")
         finally:
             self._stop()
         open_jobs = [job for job in self.jobs if not job.done.exists()]
         failed = [job for job in open_jobs if self.tries.get(job.name, 0) >= TRIES]
+        for job in open_jobs:
+            if job.waits_for:
+                self._print(f"not started: {job.name} waits for {', '.join(job.waits_for)}")
         self._print(f"{len(self.jobs) - len(open_jobs)} of {len(self.jobs)} jobs done")
         return 0 if not open_jobs else 1 if failed else 3
 
     def _start(self) -> None:
-        done = {job.name for job in self.jobs if job.done.exists()}
         for job in self.jobs:
-            waits = job.name in done or job.name in self.running or not job.needs <= done
-            if waits or self.tries.get(job.name, 0) >= TRIES or len(self.running) >= self.lanes:
+            if len(self.running) >= self.lanes:
+                return
+            over = job.done.exists() or job.name in self.running or self.tries.get(job.name, 0) >= TRIES
+            if over or job.waits_for:
                 continue
             self._print(f"start {job.name}")
             self.running[job.name] = job.start()
@@ -195,7 +208,7 @@ class Lanes:
         """Interrupt what is under way: trainings save, evaluations have stored every finished item."""
         for process in self.running.values():
             process.send_signal(signal.SIGINT)
-        end = time.monotonic() + STOP_S
+        end = time.monotonic() + self.stop_s
         for name, process in self.running.items():
             try:
                 process.wait(max(0.1, end - time.monotonic()))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
+import signal
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +21,10 @@ from ramet.cli.main import app
 from ramet.config import load
 from ramet.evaluate.settings import EvaluateConfig
 from ramet.recipes import recipe_file
+from ramet.store.checkpoints import latest
 from ramet.train.loop import resolve_plan
 from ramet.train.settings import TrainConfig
+from tests.waiting import PATIENCE_S, until
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 FILES = sorted(FOLDER.glob("*.toml"))
@@ -106,9 +111,10 @@ def test_jobs_run_in_order_and_what_is_done_is_not_repeated(
     words = [str(file), "--into", str(into), "--lanes", "2"]
     assert script.main([*words, "--only", "start"]) == 0
     assert not (into / "eval-3").exists()
+    assert script.main([*words, "--only", "eval-3"]) == 0
     assert script.main([*words, "--pack", str(packed)]) == 0
     printed = capsys.readouterr().out
-    assert printed.count("start start") == 1
+    assert printed.count("start start") == printed.count("start eval-3") == 1
     assert "2 of 2 jobs done" in printed
     with tarfile.open(packed) as tar:
         kept = set(tar.getnames())
@@ -125,8 +131,40 @@ def test_a_job_that_fails_is_tried_twice_and_those_that_need_it_are_left_out(
     assert script.main([str(file), "--into", str(tmp_path / "runs")]) == 1
     printed = capsys.readouterr().out
     assert printed.count("failed start (exit code 2): ramet: unknown setting 'stepz'") == 2
-    assert "start eval-3" not in printed
+    assert "not started: eval-3 waits for start" in printed
     assert "0 of 2 jobs done" in printed
+
+
+def test_what_is_under_way_when_time_runs_out_is_saved_and_resumed(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, into = tmp_path / "long.toml", tmp_path / "runs"
+    file.write_text(NANO.replace("steps=1 warm.steps=1", "steps=100000 warm.steps=1"))
+    (job,) = script.read_experiment(file, into=into, values={})[:1]
+    into.mkdir()
+    lanes = script.Lanes([job], lanes=1, deadline=math.inf, stop_s=PATIENCE_S)
+
+    def end_time() -> None:
+        until(lambda: steps_of(job.folder) > 0)
+        lanes.deadline = 0.0
+
+    clock = threading.Thread(target=end_time)
+    clock.start()
+    assert lanes.run() == 3
+    clock.join()
+    assert "stopped start" in capsys.readouterr().out
+    assert latest(job.folder) is not None
+    before = steps_of(job.folder)
+    process = job.start()
+    until(lambda: steps_of(job.folder) > before)
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    assert f"$ ramet train --resume {job.folder}" in job.log.read_text()
+
+
+def steps_of(run: Path) -> int:
+    file = run / "metrics.jsonl"
+    return file.read_text().count("\n") if file.exists() else 0
 
 
 def test_a_name_that_is_nothing_is_an_error_with_the_jobs_there_are(script: ModuleType, tmp_path: Path) -> None:
