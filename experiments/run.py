@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import re
 import shlex
 import shutil
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = re.compile(r"\{([\w-]+)\}")
+MOST_LEVELS = 20  # of words that name other words
 STOP_S = 40.0  # a run that is interrupted saves its last step within this time
 SHOW_S = 60.0  # between two lines about the jobs under way
 TRIES = 2
@@ -80,11 +82,19 @@ class Job:
 
 def read_experiment(file: Path, *, into: Path, values: Mapping[str, str], tiny: bool = False) -> list[Job]:
     """The jobs of a file, in its order. `values` are what `{data}` and the like stand for."""
-    table = tomllib.loads(file.read_text())
+    try:
+        table = tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise SystemExit(f"{file}: {error}") from None
+    for row in table.get("job", [{}]):
+        if not all(isinstance(row.get(field), str) for field in ("name", "run")):
+            raise SystemExit(f"{file}: every [[job]] has a name and a run, both texts")
     rows = [(row["run"], {**values, **chosen}, row["name"]) for row in table["job"] for chosen in _choices(row)]
-    words = table.get("words", {})
+    words = {key: str(value) for key, value in table.get("words", {}).items()}
     named = [(run, chosen, fill(name, chosen)) for run, chosen, name in rows]
     folders = {name: into / (name + ("-single" if "--single" in run.split() else "")) for run, _, name in named}
+    if len(folders) < len(named):
+        raise SystemExit(f"{file}: two jobs have the same name: {', '.join(name for _, _, name in named)}")
     if twice := words.keys() & folders.keys():
         raise SystemExit(f"{file}: {min(twice)} is both a word and a job")
     return [_job(name, run, {**words, **chosen}, folders, tiny=tiny) for run, chosen, name in named]
@@ -109,10 +119,11 @@ def fill(text: str, values: Mapping[str, str], *, used: set[str] | None = None) 
             used.add(name)
         return values.get(name, found.group(0))
 
-    before = ""
-    while text != before:
+    for _ in range(MOST_LEVELS):
         before, text = text, NAME.sub(value, text)
-    return text
+        if text == before:
+            return text
+    raise SystemExit(f"words name each other in a circle: {text[:80]}")
 
 
 def _job(name: str, run: str, words: Mapping[str, str], folders: Mapping[str, Path], *, tiny: bool) -> Job:
@@ -120,9 +131,12 @@ def _job(name: str, run: str, words: Mapping[str, str], folders: Mapping[str, Pa
     text = fill(run, {**words, **{job: str(folder) for job, folder in folders.items()}}, used=used)
     if missing := NAME.findall(text):
         raise SystemExit(f"{name}: {{{missing[0]}}} is neither a job nor a word; jobs: {', '.join(folders)}")
-    program, kind, *rest = shlex.split(text)
+    try:
+        program, kind, *rest = shlex.split(text)
+    except ValueError:  # an open quotation mark, or fewer than two words
+        program, kind, rest = text, "", []
     if program != "ramet" or kind not in WHERE:
-        raise SystemExit(f"{name}: a command begins with ramet and one of {', '.join(WHERE)}; got {program} {kind}")
+        raise SystemExit(f"{name}: a command begins with ramet and one of {', '.join(WHERE)}; got {text!r}")
     if tiny:
         rest += TINY.get(kind, "").split()
         rest += TINY["warm"].split() if kind == "train" and "warm.steps=0" not in rest else []
@@ -212,8 +226,9 @@ class Lanes:
         for name, process in self.running.items():
             try:
                 process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             self._print(f"stopped {name}")
 
     def _print(self, text: str) -> None:
@@ -260,12 +275,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="only print the commands")
     parser.add_argument("--pack", type=Path, help="then write metrics, records, logs and last trees to this .tar.gz")
     options = parser.parse_args(words)
+    if options.lanes < 1:
+        parser.error(f"--lanes is a whole number from 1 up; got {options.lanes}")
     into = options.into or Path("runs") / (options.experiment.stem + ("-rehearsal" if options.rehearse else ""))
     values = {"data": options.data, "model": "smollm2"}
     if options.rehearse:
         values["model"] = str(tiny_model(into / "tiny"))
     jobs = read_experiment(options.experiment, into=into, values=values, tiny=options.rehearse)
     wanted = [name for name in options.only.split(",") if name]
+    if unknown := set(wanted) - {job.name for job in jobs}:
+        parser.error(f"--only: no job {min(unknown)}; jobs: {', '.join(job.name for job in jobs)}")
     jobs = [job for job in jobs if not wanted or job.name in wanted]
     if options.list:
         for job in jobs:

@@ -555,3 +555,29 @@ def test_options_of_a_recipe_go_with_the_taskset_and_the_rule_they_are_for(
     file.write_text("task = 'arithmetic:train'\nrule = 'rao'\n[credit]\nclone_cost = 0.03\n[taskset]\noperators = 4\n")
     settings = merge_settings(file=file, words=words)
     assert (settings.get("credit", {}), settings.get("taskset", {})) == (credit, taskset)
+
+
+def test_a_base_of_settings_is_not_changed() -> None:
+    base = {"a": {"b": {"c": 1}}}
+    assert merge_settings(base=base, words=["a.b.c=2"]) == {"a": {"b": {"c": 2}}}
+    assert base == {"a": {"b": {"c": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ("pkg.mod:A:train", "pkg.mod:A:long", True),
+        ("pkg.mod:A:train", "pkg.mod:B:train", False),
+        ("inspect:a@b", "inspect:c@b", False),
+        ("craft:train", "craft:hard", True),
+        ("craft:train", "codes:train", False),
+    ],
+)
+def test_options_of_a_taskset_are_dropped_with_it(old: str, new: str, kept: bool) -> None:
+    merged = merge_settings(base={"task": old, "taskset": {"x": 1}}, words=[f"task={new}"])
+    assert ("taskset" in merged) == kept
+
+
+def test_options_of_a_taskset_are_a_table() -> None:
+    with pytest.raises(ramet.ConfigError, match=r"taskset is a table of settings, like taskset.KEY=VALUE; got 5"):
+        taskset_options(["taskset=5"])

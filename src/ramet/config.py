@@ -11,6 +11,7 @@ import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import date, time
 from difflib import get_close_matches
@@ -28,6 +29,7 @@ T = TypeVar("T")
 TEMPERATURE = 0.7  # of trees that are run, on the command line and from Python
 AUTO = "auto"  # as dialect: chosen by what the server can do
 TINKER_PATH = "tinker://"  # how the path of a checkpoint on a server of the Tinker API begins
+PEERS = ("inspect", "verifiers")  # before the names of tasks of other packages
 OPTIONS_OF = {"task": "taskset", "rule": "credit"}  # tables that belong to what another setting names
 EXTENDS = "extends"  # in a file: the name of another one beside it, whose settings it overrides
 
@@ -133,8 +135,11 @@ def _drop_options(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _without_split(name: str) -> str:
-    """`codes:train` without `:train`, `my_tasks.py:Mine:long` without `:long`."""
+    """`codes:train` without `:train`, `my_tasks.py:Mine:long` and `package.module:Mine:long` without `:long`."""
     file, is_file, rest = name.rpartition(".py:")
+    first, colon, more = name.partition(":")
+    if not is_file and ("." in first or first in PEERS):
+        return f"{first}{colon}{more.partition(':')[0]}"
     return f"{file}{is_file}{rest.partition(':')[0]}"
 
 
@@ -189,7 +194,10 @@ def taskset_options(words: Sequence[str], *, data: str | None = None) -> dict[st
         if key != "taskset":
             old, new = _inner(key, value), _inner(OTHER_NAMES.get(key, f"taskset.{key}"), value)
             raise ConfigError(f"unknown setting {old!r}: did you mean {new}?")
-    return settings.get("taskset", {}) | ({} if data is None else {"data": data})
+    options: object = settings.get("taskset", {})
+    if not isinstance(options, dict):
+        raise ConfigError(f"taskset is a table of settings, like taskset.KEY=VALUE; got {options!r}")
+    return cast(dict[str, Any], options) | ({} if data is None else {"data": data})
 
 
 def build(kind: type[T], settings: Mapping[str, Any], *, inside: str = "") -> T:
@@ -337,7 +345,7 @@ def _merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
         if isinstance(value, dict) and isinstance(below, dict):
             _merge(cast(dict[str, Any], below), cast(dict[str, Any], value))
         else:
-            settings[key] = dict(cast(dict[str, Any], value)) if isinstance(value, dict) else value
+            settings[key] = deepcopy(cast(dict[str, Any], value)) if isinstance(value, dict) else value
 
 
 def _value(text: str) -> Any:

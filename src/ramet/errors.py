@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from ramet.types import Tree
@@ -39,7 +40,10 @@ class BudgetTooSmall(ConfigError):
 
     def __init__(self, message: str, *, limit: Literal["window", "money"]) -> None:
         super().__init__(message)
-        self.limit = limit
+        self.limit: Literal["window", "money"] = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), limit=self.limit), self.args  # exceptions are restored without keywords
 
 
 class EngineError(RametError):

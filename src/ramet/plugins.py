@@ -129,7 +129,7 @@ def check(found: Any, kind: str, reference: str) -> Any:
 
 def import_file(file: Path | str, *, reference: str | None = None) -> ModuleType:
     """The module in a Python file. It may import modules that are in the same folder."""
-    path = Path(file).expanduser()
+    path = expanded(file)
     where = f"{reference}: " if reference else ""
     try:
         source = path.read_bytes()
@@ -137,6 +137,8 @@ def import_file(file: Path | str, *, reference: str | None = None) -> ModuleType
         raise ConfigError(f"{where}no such file: {path}") from None
     except OSError as error:
         raise ConfigError(f"{where}cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{where}no such file: {str(path)!r}") from None
     path = path.resolve()
     name = f"ramet_plugin_{path.stem}_{hashlib.sha256(str(path).encode() + source).hexdigest()[:12]}"
     if name not in sys.modules:
@@ -288,7 +290,15 @@ def fingerprint(reference: str, kind: str) -> str:
     if not name:
         place = _entry_points(kind)[reference].module
     file = place if place.endswith(SUFFIX) else getattr(_import(reference, place), "__file__", None)
-    return "" if file is None else hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()
+    return "" if file is None else hashlib.sha256(expanded(file).read_bytes()).hexdigest()
+
+
+def expanded(file: Path | str) -> Path:
+    """The path with the home folder that a `~` at its beginning stands for."""
+    try:
+        return Path(file).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{file}: this user has no home folder here") from None
 
 
 def anchored(reference: str, folder: Path) -> str:
@@ -303,7 +313,7 @@ def anchored(reference: str, folder: Path) -> str:
     if found is None:
         return reference
     prefix, file, rest = found.groups(default="")
-    return f"{prefix}{(folder / Path(file).expanduser()).resolve()}{rest}"
+    return f"{prefix}{(folder / expanded(file)).resolve()}{rest}"
 
 
 def anchor_settings(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:

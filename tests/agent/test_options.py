@@ -82,3 +82,16 @@ def test_a_window_smaller_than_that_of_the_model_stays():
         engine=SmallModel(lambda prompt: "Answer: 4"), budget=ramet.Budget(window=300), dialect="terse"
     )
     assert TreeRun("q", options).budget.window == 300
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"engine": None}, "engine is missing: give an object like ramet.HttpEngine"),
+        ({"engine": ENGINE, "clone_engine": "http://x"}, "clone_engine must be an object like ramet.HttpEngine"),
+        ({"engine": ENGINE, "temperature": "hot"}, "temperature is a number from 0 up; got 'hot'"),
+    ],
+)
+def test_wrong_options_are_named(given: dict[str, object], said: str):
+    with pytest.raises(ramet.ConfigError, match=said):
+        TreeOptions(**given)  # pyright: ignore[reportArgumentType]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import ramet
 from ramet.agent.dialects import make_dialect
 from ramet.agent.dialects.terse import ParsedTurn, TerseDialect, final_answer, read, split_tokens, write
+from ramet.agent.dialects.terse_calls import call_line
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply
@@ -410,3 +411,26 @@ def test_a_shown_budget_follows_the_goal_and_the_results():
     tree = first_turn("> a", seen=True, tokens=4000, nodes=9)
     assert "root\n\n#4000 8<|im_end|>" in tree.root.pieces[0].text
     assert results(tree).startswith("< did a\n\n#39")
+
+
+def test_arguments_never_skip_a_parameter_that_a_line_cannot_give():
+    def f(a: str, b: list[int] | None = None, c: int = 3) -> str:
+        return f"{a} {b} {c}"
+
+    assert anyio.run(call_line, "f x, 7", {"f": f}) == ("x, 7 None 3", False)
+
+
+def test_an_optional_number_is_a_number():
+    def find(query: str, most: int | None = None) -> str:
+        return f"{query} {most!r}"
+
+    assert anyio.run(call_line, "find ships, 7", {"find": find}) == ("ships 7", False)
+    assert anyio.run(call_line, "find ships", {"find": find}) == ("ships None", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("42\n> Compute\n| 1+2", "42"), ("=> 42", "=> 42"), ("3+4\n==7", "==7"), ("> Compute 1+2", None)],
+)
+def test_the_last_working_of_a_closing_turn_is_its_answer(text: str, answer: str | None):
+    assert final_answer(text) == answer

@@ -683,7 +683,7 @@ def test_a_node_that_was_given_the_beginning_of_its_pages_counts_that_and_scales
 
 def test_a_page_that_was_cut_shows_its_whole_lines_only() -> None:
     opening = "Count.\n\n[lines 1-2]\n1 a\n2 b\n\n[lines 3-5]\n1 c\n2 d … (1,011 bytes in all)\n\nYou have 9 tokens."
-    assert shown_lines(opening) == {"lines 1-2": 2, "lines 3-5": 1}
+    assert shown_lines(opening) == {"lines 3-5": 1}
     assert shown_lines("[lines 1-2]\n1 … (40 bytes in all)") == {"lines 1-2": 0}
     assert shown_lines("Context keys:\n- lines 1-2") == {}
 
@@ -821,3 +821,15 @@ def test_without_data_the_generator_works_and_data_splits_name_what_is_missing()
         AGGREGATE.task("crd3_eval", 0)
     with pytest.raises(ConfigError, match="aggregate reads clinc_aggregate_train from a data folder"):
         AGGREGATE.size("clinc_train")
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "Count.\n\n[lines 1-3]\none\n\nthree\n\n[lines 4-6]\nfour\n\nsi … (10 bytes in all)\n\nYou have 7 tokens.",
+        "Count.\n@lines 1-3\none\n\nthree\n@lines 4-6\nfour\n\nsi … (10 bytes in all)\n\n#7",
+    ],
+    ids=["tools", "terse"],
+)
+def test_lines_of_a_page_that_was_cut_are_counted_with_empty_ones(opening: str) -> None:
+    assert shown_lines(opening) == {"lines 4-6": 2}

@@ -252,3 +252,11 @@ def test_an_expression_contains_another_in_any_order(whole: str, part: str, foun
 def test_brackets_around_a_whole_expression_are_removed(text: str, bare: str) -> None:
     assert str(unwrap(parse(text))) == bare
     assert unwrap(parse(text)).value() == parse(text).value()
+
+
+def test_an_expression_of_the_greatest_length_is_found_in_its_goal() -> None:
+    text = "1+" * 999 + "12"
+    assert len(text) == 2000
+    found = find_expression(f"Compute {text}")
+    assert found is not None
+    assert found.value() == 999 + 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
@@ -50,3 +51,9 @@ def test_columns_share_the_room_that_narrow_ones_leave() -> None:
     assert fit([3, 20, 40], room=30) == [3, 13, 13]
     assert fit([3, 20, 40], room=63) == [3, 20, 40]
     assert fit([3, 3], room=1) == [1, 1]
+
+
+def test_columns_with_the_same_name_stay_apart_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ramet.RunDir.create(tmp_path, "run")
+    print_query(run.path, "select 1 as a, 2 as a, map{date '2020-01-01': 'nan'::double} as m", as_json=True)
+    assert json.loads(capsys.readouterr().out) == [{"a": 1, "a_2": 2, "m": {"2020-01-01": None}}]

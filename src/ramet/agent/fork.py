@@ -19,7 +19,7 @@ from ramet.agent.recording import ForkPoint, Kept, Path, Place, Recording, Repla
 from ramet.agent.tree import TreeRun, within_window
 from ramet.config import TEMPERATURE
 from ramet.errors import ConfigError, ForkError
-from ramet.interfaces import Caching, Engine, World
+from ramet.interfaces import Caching, Engine, Windowed, World
 from ramet.tokens.render import Renderer, TokenRenderer
 from ramet.types import Completion, Meter, Node, Prompt, Tree
 
@@ -130,7 +130,7 @@ class ForkRun:
         return replace(
             options,
             engine=self.engine,
-            clone_engine=None if options.clone_engine is None else ForkClones(self.engine, options.clone_engine),
+            clone_engine=_fork_clones(self.engine, options.clone_engine),
             budget=within_window(tree.budget, options.engine),
             dialect=tree.dialect if isinstance(options.dialect, str) else options.dialect,
             restriction=restriction,
@@ -317,6 +317,24 @@ class ForkClones:
 
     def ended(self, node_id: str) -> None:
         self.forking.ended(node_id)
+
+
+class WindowedForkClones(ForkClones):
+    """The same for an engine that knows the window of its model."""
+
+    def __init__(self, forking: ForkEngine, clones: Engine, *, window: int) -> None:
+        super().__init__(forking, clones)
+        self.window = window
+
+
+def _fork_clones(forking: ForkEngine, clones: Engine | None) -> Engine | None:
+    if clones is None:
+        return None
+    return (
+        WindowedForkClones(forking, clones, window=clones.window)
+        if isinstance(clones, Windowed)
+        else ForkClones(forking, clones)
+    )
 
 
 def _ignore() -> None:

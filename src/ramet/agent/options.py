@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from ramet.budget import Budget
 from ramet.config import TEMPERATURE
@@ -114,10 +114,18 @@ class TreeOptions:
         return cls(engine=engine, **named | others)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise ConfigError(f"temperature is a number from 0 up; got {self.temperature!r}")
-        _check_kind("engine", self.engine, "sample", 'ramet.HttpEngine("http://127.0.0.1:8000/v1", model="my-model")')
+        number = cast(object, self.temperature)
+        if not isinstance(number, int | float) or not 0 <= number < math.inf:
+            raise ConfigError(f"temperature is a number from 0 up; got {number!r}")
+        given = cast(object, self.engine)
+        if given is None:
+            raise ConfigError(f"engine is missing: give an object like {AN_ENGINE}")
+        _check_kind("engine", given, "sample", AN_ENGINE)
+        _check_kind("clone_engine", self.clone_engine, "sample", AN_ENGINE)
         _check_kind("budget", self.budget, "ledger", "ramet.Budget(tokens=4000)")
+
+
+AN_ENGINE = 'ramet.HttpEngine("http://127.0.0.1:8000/v1", model="my-model")'
 
 
 def _check_kind(name: str, value: object, needed: str, example: str) -> None:

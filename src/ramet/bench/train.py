@@ -112,7 +112,8 @@ def _settings(recipe: str, words: Sequence[str], folder: Path, device: str | Non
     config = load(TrainConfig, file=recipe_file(recipe), words=[*words, *fixed, *place])
     if config.loss.kind == "plain" and config.loss.ceiling is None:  # overlap needs importance weights
         config = replace(config, loss=replace(config.loss, kind="cispo"))
-    return replace(config, demos={}, track=(), max_logprob_gap=1e9, stop=replace(config.stop, no_signal_steps=0))
+    stop = replace(config.stop, no_signal_steps=0, fraction=0.0, when="")
+    return replace(config, demos={}, track=(), max_logprob_gap=1e9, minutes=None, refill=0, stop=stop)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from ramet.errors import MalformedAction
 TOKEN = re.compile(r"\d+|[-+*()]")
 CANDIDATE = re.compile(r"[-(\d][-+*()\d\s]*[)\d]")
 LONGEST, DEEPEST = 2000, 50  # limits on characters and nested brackets
+AROUND = 200  # characters of a goal beside its expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def unwrap(expression: Sum) -> Sum:
 
 def find_expression(text: str) -> Sum | None:
     """The longest expression with an operator inside a text, or None."""
-    for candidate in sorted(CANDIDATE.findall(text[:LONGEST]), key=len, reverse=True):
+    for candidate in sorted(CANDIDATE.findall(text[: LONGEST + AROUND]), key=len, reverse=True):
         try:
             expression = parse(candidate)
         except MalformedAction:

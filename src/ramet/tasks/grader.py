@@ -190,7 +190,7 @@ class _Thread(threading.Thread):
 
 def start_process(program: str, module: str, library: str) -> subprocess.Popen[str]:
     """Start `program`, a module of this package, for the functions of a module that needs a library."""
-    paths = os.pathsep.join(path for path in sys.path if path)
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     return subprocess.Popen(
         [sys.executable, "-P", "-m", program, module, library],
         stdin=subprocess.PIPE,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
+from typing import cast
 
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -29,7 +31,8 @@ def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
     """Print the rows that a SQL query returns."""
     names, rows = query(path, sql, on_problem=warn)
     if as_json:
-        return print_json([dict(zip(names, row, strict=True)) for row in rows])
+        keys = _unique(names)
+        return print_json([dict(zip(keys, map(_as_json, row), strict=True)) for row in rows])
     console = table_console()
     wide = sum(min(len(name), READABLE) + 3 for name in names) > console.width
     if wide or any(len(str(value)) > LONG_VALUE for row in rows for value in row):
@@ -37,6 +40,28 @@ def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
     if len(rows) > MAX_WRAPPED:
         return print_long_table(names, rows, console)
     return print_table(names, rows, console)
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Names of columns of which each occurs once.
+
+    Example:
+        _unique(["a", "b", "a"])  # ["a", "b", "a_2"]
+    """
+    unique: list[str] = []
+    for name in names:
+        free = (name if number == 1 else f"{name}_{number}" for number in count(1))
+        unique.append(next(one for one in free if one not in unique))
+    return unique
+
+
+def _as_json(value: object) -> object:
+    """A value that JSON has: keys of maps are texts, and a float that is no finite number is null."""
+    if isinstance(value, dict):
+        return {str(key): _as_json(inner) for key, inner in cast(dict[object, object], value).items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(inner) for inner in cast(Sequence[object], value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print_records(names: Sequence[str], rows: Rows) -> None:

@@ -194,6 +194,13 @@ def check_plan(config: TrainConfig) -> TrainPlan:
     return plan
 
 
+def resolve_tasks(config: TrainConfig) -> tuple[tuple[Taskset, str], tuple[Taskset, str] | None]:
+    """The tasks that are trained on, and those of evaluations if there are any."""
+    name, _ = parse_spec(config.task)
+    evaluated = config.eval.task or f"{name}:eval"
+    return _find_split(config.task, config), _find_split(evaluated, config) if config.eval.every else None
+
+
 def resolve_plan(config: TrainConfig) -> TrainPlan:
     """Look up everything the settings name; what does not exist is reported now."""
     check_trackers(config.track)
@@ -201,14 +208,10 @@ def resolve_plan(config: TrainConfig) -> TrainPlan:
     stop_rule(config.stop)
     make_dialect(config.dialect)
     judge_engine_config(config)
-    name, _ = parse_spec(config.task)
-    taskset, split = _find_split(config.task, config)
+    (taskset, split), evaluation = resolve_tasks(config)
     rule = load_rule(config.rule, config.credit)
     if config.group_size == 1:
         _check_group_of_one(rule, config.rule)
-    evaluation = None
-    if config.eval.every:
-        evaluation = _find_split(config.eval.task or f"{name}:eval", config)
     warm = warm_config(config)
     if warm is not None:
         check_source(warm)

@@ -17,15 +17,17 @@ import pytest
 import ramet
 from ramet.agent.options import TreeOptions
 from ramet.config import load
-from ramet.errors import ConfigError, EngineError, TrainError
+from ramet.errors import BudgetTooSmall, ConfigError, EngineError, TrainError
 from ramet.interfaces import Engine
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tokens.huggingface import HfTokenizer
 from ramet.tokens.render import TokenRenderer
 from ramet.train.collect import Play, collect, play_here, step_attempts
 from ramet.train.loop import resolve_plan
-from ramet.train.players.pickling import dumps, loads
+from ramet.train.players.messages import Played
+from ramet.train.players.pickling import dumps, loads, sendable
 from ramet.train.players.pool import Players
+from ramet.train.players.process import PlayerProcess, UnderWay
 from ramet.train.settings import TrainConfig
 from ramet.types import Completion, Meter, Prompt, Tree
 from tests.train import small
@@ -261,3 +263,26 @@ def test_records_are_the_same_after_a_pickle() -> None:
     assert loads(dumps((options.budget, made.chat))) == (options.budget, made.chat)
     again = loads(dumps(made))
     assert again.open("system", "user") == made.open("system", "user")
+
+
+def test_errors_that_another_process_cannot_restore_are_sent_as_their_text() -> None:
+    class Own(EngineError):
+        def __init__(self, code: int) -> None:
+            super().__init__(f"code {code}")
+
+    assert type(sendable(Own(5))) is EngineError
+    assert str(sendable(Own(5))) == "code 5"
+    small = BudgetTooSmall("too small", limit="window")
+    assert sendable(small) is small
+    restored = loads(dumps(small))
+    assert (type(restored), str(restored), restored.limit) == (BudgetTooSmall, "too small", "window")
+
+
+def test_a_tree_that_has_arrived_is_kept_when_its_player_ends() -> None:
+    player: Any = object.__new__(PlayerProcess)
+    player.trees, player.lost, player._opened = {}, False, anyio.Event()
+    tree = player.trees[0] = UnderWay()
+    played = Played(0, b"")
+    player._receive(played)
+    player._lose()
+    assert tree.message is played

@@ -52,6 +52,14 @@ def read(text: str, *, functions: bool = False) -> ParsedTurn:
         read("3+4=7\\n= 7")  # ParsedTurn(answer="7")
         read("> Compute 1+2\\n> Compute 3+4")  # ParsedTurn(goals=("Compute 1+2", "Compute 3+4"))
     """
+    contents = [(sign, "\n".join(lines).strip()) for sign, lines in _by_sign(text, functions=functions)]
+    calls, goals = (tuple(content for sign, content in contents if sign == wanted) for wanted in (CALL, ASK))
+    answers = [content for sign, content in contents if sign == ANSWER and content]
+    return ParsedTurn(calls=calls, goals=goals, answer=answers[-1] if answers else None)
+
+
+def _by_sign(text: str, *, functions: bool) -> list[tuple[str, list[str]]]:
+    """The lines of a turn with their signs, each with those that continue it; working has no sign."""
     signs = (ASK, ANSWER, CALL) if functions else (ASK, ANSWER)
     signed: list[tuple[str, list[str]]] = []
     for line in clean(after_thoughts(text)).split("\n"):
@@ -61,10 +69,7 @@ def read(text: str, *, functions: bool = False) -> ParsedTurn:
             signed.append((line[0], [_content(line)]))
         else:
             signed.append(("", [line]))
-    contents = [(sign, "\n".join(lines).strip()) for sign, lines in signed]
-    calls, goals = (tuple(content for sign, content in contents if sign == wanted) for wanted in (CALL, ASK))
-    answers = [content for sign, content in contents if sign == ANSWER and content]
-    return ParsedTurn(calls=calls, goals=goals, answer=answers[-1] if answers else None)
+    return signed
 
 
 def _content(line: str) -> str:
@@ -97,10 +102,8 @@ def split_tokens(text: str) -> tuple[str, int | str | None]:
 
 def final_answer(text: str, *, functions: bool = False) -> str | None:
     """The answer in a closing turn: its answer line, or else the last line that is neither a goal nor a call."""
-    answer = read(text).answer
-    signs = (ASK, ANSWER, CALL) if functions else (ASK, ANSWER)
-    lines = [line.strip() for line in clean(after_thoughts(text)).split("\n") if line[:1] not in signs]
-    return answer or next((line for line in reversed(lines) if line), None)
+    working = [lines[0].strip() for sign, lines in _by_sign(text, functions=functions) if not sign]
+    return read(text).answer or next((line for line in reversed(working) if line), None)
 
 
 class TerseDialect:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Any
 
 from ramet.agent.functions import Failed, call_async
@@ -43,8 +44,9 @@ def _is_plain(parameter: inspect.Parameter) -> bool:
 
 
 def _type_name(parameter: inspect.Parameter) -> str:
-    """The name of a type; annotations may be texts."""
-    return getattr(parameter.annotation, "__name__", parameter.annotation)
+    """The name of a type, without `| None`; annotations may be texts."""
+    name = getattr(parameter.annotation, "__name__", None) or str(parameter.annotation)
+    return name.removesuffix(" | None")
 
 
 def parse_call(line: str, functions: Mapping[str, HostFunction]) -> tuple[HostFunction, list[Any]]:
@@ -57,7 +59,7 @@ def parse_call(line: str, functions: Mapping[str, HostFunction]) -> tuple[HostFu
     function = functions.get(name)
     if function is None:
         raise MalformedAction(f"no {cut(name, MAX_NAME)}")
-    parameters = [one for one in inspect.signature(function).parameters.values() if _is_plain(one)]
+    parameters = list(takewhile(_is_plain, inspect.signature(function).parameters.values()))
     texts = rest.split(SEPARATOR, max(len(parameters) - 1, 0)) if rest else []
     needed = sum(parameter.default is parameter.empty for parameter in parameters)
     if not needed <= len(texts) <= len(parameters):

@@ -186,6 +186,8 @@ class Aggregate:
         row = self._file(split)[index]
         texts = "\n".join(read_context(row.fields, row.where).values()).split("\n")
         names, labels = (cast(list[Any], row.meta.get(field) or []) for field in ("labels", "item_labels"))
+        if not all(isinstance(value, list) for value in (names, labels)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"{row.where}: fields 'meta.labels' and 'meta.item_labels' must be lists")
         numeric = row.meta.get("answer_type") == "number"
         if numeric and not re.fullmatch(r"-?\d{1,9}", row.fields["answer"]):
             raise ConfigError(f"{row.where}: field 'answer' must be a whole number, by 'meta.answer_type'")

@@ -14,18 +14,20 @@ from ramet.tasks.aggregate.query import Counts, Query, count
 
 WORKINGS = ("pages", "lines")
 LINE_BY_LINE = ("count", "turns", "marks", "word", "each_topic", "each_user", "each_speaker")
-PAGE = re.compile(r"^\[(lines \d+-\d+)\]\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
-CUT = re.compile(r" … \([\d,]+ bytes in all\)\Z")
+HEADER = re.compile(r"^(?:\[(?=.*\]$)|@)(lines \d+-\d+)\]?$\n?", re.MULTILINE)  # of a page; `@` in the terse dialect
+CUT = re.compile(r" … \([\d,]+ bytes in all\)$", re.MULTILINE)
 
 
 def shown_lines(opening: str) -> dict[str, int]:
-    """By page, how many whole lines of it are in a node's first message. The line at which a page was cut is not.
+    """By page that was cut, how many whole lines of it are in a node's first message.
 
     Example:
         shown_lines("Count.\\n\\n[lines 1-2]\\none\\ntwo\\n\\n[lines 3-4]\\nthree\\nfo … (10 bytes in all)")
-        # {"lines 1-2": 2, "lines 3-4": 1}
+        # {"lines 3-4": 1}
     """
-    return {key: text.count("\n") + (not CUT.search(text)) for key, text in PAGE.findall(opening)}
+    _, *parts = HEADER.split(opening)
+    pages = zip(parts[::2], parts[1::2], strict=True)
+    return {key: text.count("\n", 0, cut.start()) for key, text in pages if (cut := CUT.search(text))}
 
 
 def begin_tally(query: Query) -> list[str]:

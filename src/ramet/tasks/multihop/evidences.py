@@ -33,7 +33,8 @@ DAY = re.compile(r"\b\d{1,2}\b")
 
 def evidence_steps(row: Mapping[str, Any], where: str) -> list[Reference] | None:
     """The steps of a row, without their questions; None if it has no evidences or they do not match its pages."""
-    evidences, after = _evidences(row, where), AFTER.get(row["meta"].get("type"))
+    kind = row["meta"].get("type")
+    evidences, after = _evidences(row, where), AFTER.get(kind) if isinstance(kind, str) else None
     pages = {entry["title"]: entry["text"] for entry in row["context"] if entry.get("supporting") is True}
     if not evidences or after is None or len(evidences) != len(after):
         return None

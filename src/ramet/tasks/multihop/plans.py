@@ -19,7 +19,7 @@ from ramet.types import Task
 T = TypeVar("T")
 Reference = dict[str, Any]
 
-MENTION = re.compile(r"#(\d+)")  # the answer of an earlier step
+MENTION = re.compile(r"#(\d{1,9})(?!\d)")  # the answer of an earlier step
 GAP = re.compile(r"\s+(?=[?,.]|'s\b)")
 # The end of a sentence; initials and titles before a name are none.
 SENTENCE = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\b(?:Mr|Dr|St|Jr|Sr)\.)(?<!\bMrs\.)\s+")

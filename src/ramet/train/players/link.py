@@ -43,7 +43,11 @@ class Link(asyncio.Protocol):
         """Write what has been sent."""
         messages, self._outgoing = self._outgoing, []
         if messages and self._transport is not None and not self._transport.is_closing():
-            data = dumps(messages)
+            try:
+                data = dumps(messages)
+            except BaseException:  # the other side would wait for them forever
+                self._transport.abort()
+                raise
             self._transport.write(LENGTH.pack(len(data)) + data)
 
     def close(self) -> None:

@@ -10,14 +10,17 @@ import copyreg
 import io
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
+from ramet.errors import EngineError, RametError
 from ramet.types import Completion, Message, Piece, Prompt, Verdict
 
 RECORDS = (Completion, Message, Piece, Prompt, Verdict)  # frozen dataclasses with slots, of which there are many
-NOT_PICKLED = (pickle.PicklingError, TypeError, AttributeError)  # what a value raises that cannot be pickled
+# What a value raises that cannot be pickled, or not be restored.
+NOT_PICKLED = (pickle.PickleError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 def dumps(value: Any) -> bytes:
@@ -31,6 +34,15 @@ def dumps(value: Any) -> bytes:
 def loads(data: bytes) -> Any:
     """Only for bytes from a process of this run."""
     return pickle.loads(data)
+
+
+def sendable(error: RametError) -> RametError:
+    """The error, or one with its text if another process could not restore it."""
+    if type(error).__module__ == RametError.__module__:
+        with suppress(*NOT_PICKLED):
+            loads(dumps(error))
+            return error
+    return EngineError(str(error))
 
 
 def restore(kind: type[Any], values: tuple[Any, ...]) -> Any:

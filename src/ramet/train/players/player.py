@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -17,13 +16,14 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from ramet import plugins
 from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.errors import ConfigError, RametError
 from ramet.interfaces import Taskset
 from ramet.tasks.play import play_unjudged
 from ramet.train.collect import Attempt, options_of
-from ramet.train.loop import resolve_plan
+from ramet.train.loop import resolve_tasks
 from ramet.train.players.engine import Calls, PlayerEngine
 from ramet.train.players.link import Link
 from ramet.train.players.messages import Cancel, Failed, Open, Play, Played, Ready, Reply, Source
@@ -71,14 +71,14 @@ class Player:
     def _prepare(self, opened: Open) -> None:
         """Load what the trees of this run share."""
         try:
-            plan = resolve_plan(opened.config)
+            (taskset, _), evaluation = resolve_tasks(opened.config)
         except RametError as error:
             self._send(Failed(None, _pickled_error(error)))
             return
         self._open = opened
-        self._tasksets["train"] = plan.taskset
-        if plan.evaluation is not None:
-            self._tasksets["eval"] = plan.evaluation[0]
+        self._tasksets["train"] = taskset
+        if evaluation is not None:
+            self._tasksets["eval"] = evaluation[0]
         watcher = None if opened.live is None else LiveLog(opened.live)
         self._options = TreeOptions.from_settings(opened.config, engine=self._engine(tree=-1), watcher=watcher)
         gc.collect()
@@ -126,12 +126,17 @@ def _pickled_tree(tree: Tree) -> bytes:
 
 
 def _pickled_error(error: Exception) -> bytes:
-    """The error, with where it was raised if that was not on purpose."""
+    """The error, with where it was raised if that was not on purpose. A mistake of a plug-in is the line users read."""
+    mistake = None if isinstance(error, RametError) else plugins.mistake(error)
+    if mistake is not None:
+        return dumps(ConfigError(mistake))
     if not isinstance(error, RametError):
         error.add_note(f"In a process that plays trees:\n{''.join(traceback.format_exception(error))}")
     try:
-        return dumps(error)
-    except NOT_PICKLED:
+        data = dumps(error)
+        loads(data)  # some errors can be pickled and not restored
+        return data
+    except Exception:  # noqa: BLE001 (whatever its class raises)
         return dumps(RuntimeError("".join(traceback.format_exception(error))))
 
 
@@ -143,7 +148,6 @@ async def play_until_closed(end: socket.socket) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the training process ends this one
     end = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(end.fileno(), False)  # not for sandboxes and graders: the socket closes with this process
     anyio.run(play_until_closed, end)

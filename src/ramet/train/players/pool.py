@@ -18,7 +18,7 @@ import anyio
 
 from ramet.agent.options import TreeOptions
 from ramet.engine.submitting import EngineTasks, Submitting
-from ramet.errors import ConfigError, TrainError
+from ramet.errors import ConfigError, RametError, TrainError
 from ramet.interfaces import Engine, Taskset, Windowed
 from ramet.tasks.play import judge_rest
 from ramet.tokens.render import TokenRenderer
@@ -83,17 +83,21 @@ class Players:
         await self._open.__aexit__(kind, error, trace)
 
     async def _start_all(self) -> None:
-        failed: list[ConfigError | TrainError] = []
+        failed: list[RametError] = []
+        started: dict[int, PlayerProcess] = {}
 
         async def start(place: int) -> None:
             try:
-                self._players.append(await self._start(place))
-            except (ConfigError, TrainError) as error:  # raised below, not inside an exception group
+                started[place] = await self._start(place)
+            except RametError as error:  # raised below, not inside an exception group
                 failed.append(error)
 
-        async with anyio.create_task_group() as group:
-            for place in range(self._config.collect.processes):
-                group.start_soon(start, place)
+        try:
+            async with anyio.create_task_group() as group:
+                for place in range(self._config.collect.processes):
+                    group.start_soon(start, place)
+        finally:  # the first one writes for viewers, in whatever order they were ready
+            self._players = [started[place] for place in sorted(started)]
         if failed:
             raise failed[0]
 
@@ -161,4 +165,5 @@ def _describe(code: int) -> str:
     Example:
         _describe(-9)  # "killed by SIGKILL"
     """
-    return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"exit code {code}" if code >= 0 else f"killed by {names.get(-code, f'signal {-code}')}"

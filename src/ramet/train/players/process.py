@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
@@ -32,10 +35,13 @@ from ramet.train.players.messages import (
     Reply,
     Source,
 )
-from ramet.train.players.pickling import loads
+from ramet.train.players.pickling import loads, sendable
 from ramet.types import Completion, Meter, Tree
 
-PROGRAM = "ramet.train.players.player"
+# Ctrl-C reaches all processes, also while they start; the training process ends this one.
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from ramet.train.players.player import main; main()"
+)
 PATIENCE_S = 10.0  # for a player to end by itself
 
 
@@ -83,6 +89,8 @@ class PlayerProcess:
         with theirs:
             player = cls(_start_process(theirs.fileno()), engine)
         player._link = await Link.open(ours, player._receive, player._lose)
+        watch = partial(player._watch, asyncio.get_running_loop(), player._link)
+        threading.Thread(target=watch, name="ramet player", daemon=True).start()
         try:
             await player._open(opening)
         except BaseException:
@@ -90,6 +98,12 @@ class PlayerProcess:
                 await player.close()
             raise
         return player
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, link: Link) -> None:
+        """Close the connection when the process ends: a process that it forked may still have the other end."""
+        self.process.wait()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(link.close)
 
     async def _open(self, opening: Open) -> None:
         self._send(opening)
@@ -175,7 +189,7 @@ class PlayerProcess:
                 on_end=partial(self._end_call, call.call),
             )
         except RametError as error:  # raised in the tree
-            self._send(Reply(call.call, error, 0))
+            self._send(Reply(call.call, sendable(error), 0))
             return
         self._calls[call.call] = OpenCall(tree, meter, cancel)
         tree.calls.add(call.call)
@@ -184,7 +198,8 @@ class PlayerProcess:
         call = self._calls.pop(number, None)
         if call is not None:
             call.tree.calls.discard(number)
-            self._send(Reply(number, result, call.meter.tokens))
+            sent = result if isinstance(result, Completion) else sendable(result)
+            self._send(Reply(number, sent, call.meter.tokens))
 
     def _cancel_call(self, number: int) -> None:
         """Cancel a call and reply with what had been received."""
@@ -204,14 +219,15 @@ class PlayerProcess:
             self._end(tree, None)
 
     def _end(self, tree: UnderWay, message: Played | Failed | None) -> None:
-        tree.message = message
-        tree.done.set()
+        if not tree.done.is_set():  # a tree that has arrived is kept
+            tree.message = message
+            tree.done.set()
 
 
 def _start_process(descriptor: int) -> subprocess.Popen[bytes]:
-    paths = os.pathsep.join(path for path in sys.path if path)
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # "": the current folder
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", PROGRAM, str(descriptor)],
+        [sys.executable, "-P", "-c", PROGRAM, str(descriptor)],
         pass_fds=[descriptor],
         stdin=subprocess.DEVNULL,
         stdout=2,  # standard output of the run may be JSON
