@@ -172,3 +172,27 @@ def test_a_name_that_is_nothing_is_an_error_with_the_jobs_there_are(script: Modu
     file.write_text(NANO.replace("{start}", "{begin}"))
     with pytest.raises(SystemExit, match=r"eval-3: \{begin\} is neither a job nor a word; jobs: start, eval-3"):
         script.main([str(file), "--list"])
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (NANO.replace("eval-{seed}", "start"), "two jobs have the same name: start, start"),
+        (NANO + '[[job]]\nname = "x"\n', r"every \[\[job\]\] has a name and a run"),
+        (NANO.replace("group_size=2", "{tiny}"), "words name each other in a circle"),
+        (NANO.replace("ramet eval", "eval"), "a command begins with ramet and one of train, eval, report, bench"),
+        ("[[job", "nano.toml: "),
+    ],
+)
+def test_a_wrong_file_is_one_line(script: ModuleType, tmp_path: Path, file: str, said: str) -> None:
+    (tmp_path / "nano.toml").write_text(file)
+    with pytest.raises(SystemExit, match=said):
+        script.main([str(tmp_path / "nano.toml"), "--list"])
+
+
+@pytest.mark.parametrize("words", [["--only", "nothing"], ["--lanes", "0"]])
+def test_wrong_words_end_with_code_two(script: ModuleType, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "nano.toml").write_text(NANO)
+    with pytest.raises(SystemExit) as raised:
+        script.main([str(tmp_path / "nano.toml"), "--list", *words])
+    assert raised.value.code == 2
