@@ -286,3 +286,43 @@ def test_a_tree_that_has_arrived_is_kept_when_its_player_ends() -> None:
     player._receive(played)
     player._lose()
     assert tree.message is played
+
+
+FORKING = """
+import os, time
+from pathlib import Path
+from ramet.tasks.arithmetic import Arithmetic
+
+ENDED = Path(__file__).with_name("ended")
+
+class Forking(Arithmetic):
+    def world(self, task):
+        if os.fork() == 0:
+            while not ENDED.exists():
+                time.sleep(0.02)
+            os._exit(0)
+        return super().world(task)
+"""
+
+
+def test_the_death_of_a_player_is_noticed_although_a_process_that_it_forked_has_its_socket(tmp_path: Path) -> None:
+    (tmp_path / "forking.py").write_text(FORKING)
+    given, made, opened = config(f"task={tmp_path}/forking.py:Forking:train"), renderer(), list[Players]()
+
+    async def kill(call: int) -> None:
+        del call
+        engine.hold = None
+        os.kill(opened[0]._players[0].process.pid, signal.SIGKILL)  # pyright: ignore[reportPrivateUsage]
+        await anyio.sleep_forever()
+
+    engine = Dice(made, kill)
+
+    async def work(players: Players) -> list[Tree]:
+        opened.append(players)
+        return await play_step(given, engine, players.play)
+
+    try:
+        trees = with_players(given, engine, tmp_path, work, warn=lambda text: None)
+    finally:
+        (tmp_path / "ended").touch()
+    assert all(tree.root.verdict is not None for tree in trees)
