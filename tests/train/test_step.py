@@ -25,7 +25,7 @@ from ramet.train.collect import collect, step_attempts
 from ramet.train.local.backend import LocalBackend, open_backend
 from ramet.train.local.forward import row_logprobs
 from ramet.train.local.gradients import forward_backward
-from ramet.train.local.learner import make_learner, state_dict
+from ramet.train.local.learner import make_learner, missing_bytes, state_dict
 from ramet.train.local.policy import prepare
 from ramet.train.loss import Loss
 from ramet.train.metrics import range_start, size_range, tree_metrics
@@ -182,6 +182,19 @@ def test_gradients_of_many_micro_batches_in_bfloat16_are_as_good_as_those_of_one
     assert number > 100
     assert (many - true).norm() < 1.2 * (one - true).norm()
     assert (many - true).norm() < 0.03 * true.norm()
+
+
+def test_the_memory_that_training_takes_from_its_first_step_on_is_known_before(folder: Path) -> None:
+    """By default the cache of the engine takes half of the memory that is left: not of what the optimiser needs."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    learner = make_learner(prepare(model), UpdateConfig())
+    expected = missing_bytes(learner)
+    rows = make_rows(prompt=8, answer=8, group=2, num_groups=2, vocabulary=500)
+    forward_backward(learner.policy, rows, loss=Loss(kind="plain", aggregation="token"), micro_batch_tokens=256)
+    learner.adam.step()
+    moments = [state[name] for state in learner.adam.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    taken = [*(one.grad for one in learner.masters), *moments]
+    assert expected == sum(one.numel() * one.element_size() for one in taken)
 
 
 def test_pitfall_16_one_step_is_one_step_of_the_optimiser_however_many_rows_it_has(

@@ -41,6 +41,7 @@ class LocalEngine:
     `model` is `smollm2`, `nano`, a Hugging Face folder or a loaded decoder. It may be trained between requests: change
     its weights inside `with engine.updating():`. `max_batch` is the number of requests per step, `cache_tokens` the
     size of the key-value cache, `window` the longest prompt with completion, `chunk` the most tokens computed per step.
+    Without `cache_tokens` the cache takes half of the free memory of a GPU, of which `spare_bytes` are left out.
     With `lockstep` a step starts only when all event loops that use the engine are idle, so that the same requests
     always form the same batches and results repeat bit for bit.
     """
@@ -54,6 +55,7 @@ class LocalEngine:
         dtype: str | None = None,
         max_batch: int | None = None,
         cache_tokens: int | None = None,
+        spare_bytes: int = 0,
         window: int | None = None,
         chunk: int | None = None,
         top_p: float = 1.0,
@@ -68,9 +70,8 @@ class LocalEngine:
         self.lockstep = not on_cuda if lockstep is None else lockstep
         max_batch = setup.check_count("max_batch", max_batch, 512 if on_cuda else 64)
         shape = setup.cache_shape(self.model)
-        tokens = setup.check_count(
-            "cache_tokens", cache_tokens, setup.default_cache_tokens(self.model, shape, self.window)
-        )
+        default = setup.default_cache_tokens(self.model, shape, self.window, spare_bytes=spare_bytes)
+        tokens = setup.check_count("cache_tokens", cache_tokens, default)
         pages = -(-tokens // setup.PAGE)
         self.runner = setup.make_runner(self.model, shape, pages=pages, max_batch=max_batch, window=self.window)
         self.scheduler = Scheduler(

@@ -62,12 +62,15 @@ def cache_shape(model: PreTrainedModel) -> Shape:
     )
 
 
-def default_cache_tokens(model: PreTrainedModel, shape: Shape, window: int) -> int:
-    """The default cache size: half of the free GPU memory, or 1 GiB on a CPU; at least one window."""
+def default_cache_tokens(model: PreTrainedModel, shape: Shape, window: int, *, spare_bytes: int = 0) -> int:
+    """The default cache size: half of the free GPU memory, or 1 GiB on a CPU; at least one window.
+
+    `spare_bytes` of the memory that is free now are left for others.
+    """
     size = shape.token_bytes(model.dtype)
     if model.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(model.device)
-        return max(window, free // 2 // size)
+        return max(window, (free - spare_bytes) // 2 // size)
     return max(window + PAGE, min(2**30 // size, 2**20))
 
 

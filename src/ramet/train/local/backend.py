@@ -30,6 +30,7 @@ from ramet.train.local.learner import (
     clip_gradients,
     discard_gradients,
     make_learner,
+    missing_bytes,
 )
 from ramet.train.local.policy import Lora, prepare
 from ramet.train.loss import Loss
@@ -203,21 +204,24 @@ def open_backend(config: TrainConfig | WarmConfig) -> LocalBackend:
             compiled=update.compile,
         )
     renderer = load_renderer(folder)
-    engine = LocalEngine(
+    learner = make_learner(policy, update)
+    reference = _load_reference(folder, config) if config.loss.kl else None
+    engine = LocalEngine(  # last: by default its cache takes half of the memory that is left
         policy.core,
         renderer=renderer,
         max_batch=sampler.max_batch,
         cache_tokens=sampler.cache_tokens,
+        spare_bytes=missing_bytes(learner),
         window=sampler.window,
     )
     return LocalBackend(
-        make_learner(policy, update),
+        learner,
         engine,
         renderer=renderer,
         folder=folder,
         micro_batch_tokens=update.micro_batch_tokens,
         skip_zero_credit=update.skip_zero_credit,
-        reference=_load_reference(folder, config) if config.loss.kl else None,
+        reference=reference,
         threaded=isinstance(config, TrainConfig) and config.overlap > 0,
     )
 

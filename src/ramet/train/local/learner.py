@@ -53,6 +53,11 @@ def make_learner(policy: Policy, config: UpdateConfig) -> Learner:
     return Learner(policy=policy, names=tuple(trained), masters=masters, adam=adam, max_grad_norm=config.max_grad_norm)
 
 
+def missing_bytes(learner: Learner) -> int:
+    """The memory that gradients and moments take from the first step on."""
+    return sum((1 + len(MOMENTS)) * one.numel() * one.element_size() for one in learner.masters)
+
+
 def _master(parameter: Tensor) -> Tensor:
     return parameter if _exact(parameter) else parameter.detach().float().requires_grad_()
 
