@@ -37,7 +37,7 @@ MOST_LEVELS = 20  # of words that name other words
 STOP_S = 40.0  # a run that is interrupted saves its last step within this time
 SHOW_S = 60.0  # between two lines about the jobs under way
 TRIES = 2
-KEPT = ("config.toml", "meta.json", "metrics.jsonl", "records.jsonl", "*.log", "*.json", "report/*")
+KEPT = ("config.toml", "meta.json", "metrics.jsonl", "records.parquet", "*.log", "*.json", "report/*")
 LAST_TREES = 2  # steps of a training whose trees are packed
 TINY = {  # what a rehearsal changes
     "train": "steps=1 tasks_per_step=2 group_size=2 eval.every=0",

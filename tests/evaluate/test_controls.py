@@ -33,6 +33,7 @@ from tests.conftest import in_virtual_time
 
 QUESTION = Task(question="Compute 1*2+3*4-5*6", id="arithmetic:eval/0")
 SHAPE = re.compile(r"The value is (\S+), with")
+PLAN = re.compile(r"^\(\S+\)\+\(\S+\)$", re.MULTILINE)  # the parts of a sum, like (1*2)+(3*4)+(-5*6)
 
 
 def adder(prompt: Prompt) -> str:
@@ -40,9 +41,10 @@ def adder(prompt: Prompt) -> str:
     if prompt.depth:
         return f"Answer: {_value(prompt.goal)}"
     answers = [answer for message in prompt.messages[2:] if message.role == "user" for answer in _told(message.content)]
-    shape = SHAPE.search(prompt.messages[2].content) if answers else None
-    if shape is not None:
+    if answers and (shape := SHAPE.search(prompt.messages[2].content)):
         return f"Answer: {parse(fill(shape[1], answers)).value()}"
+    if answers and PLAN.search(prompt.messages[2].content):
+        return f"Answer: {sum(map(int, answers))}"
     return f"Answer: {answers[-1] if answers else _value(prompt.goal)}"
 
 
@@ -71,13 +73,13 @@ def played(
 def test_clones_get_the_parts_at_once_and_the_root_puts_their_answers_together() -> None:
     engine = ramet.ScriptedEngine(adder)
     tree = played(engine)
-    assert [node.goal for node in tree.nodes[1:]] == ["Compute 1*2", "Compute 3*4", "Compute 5*6"]
-    assert [node.answer for node in tree.nodes] == ["-16", "2", "12", "30"]
+    assert [node.goal for node in tree.nodes[1:]] == ["Compute 1*2", "Compute 3*4", "Compute -5*6"]
+    assert [node.answer for node in tree.nodes] == ["-16", "2", "12", "-30"]
     assert tree.root.verdict is not None
     assert tree.root.verdict.score == 1.0
     assert [turn.children for turn in tree.root.turns] == [[1, 2, 3], []]
     (last,) = [prompt for prompt in engine.prompts if prompt.depth == 0]
-    assert "clone 1.1: 2\nclone 1.2: 12\nclone 1.3: 30" in last.last
+    assert "clone 1.1: 2\nclone 1.2: 12\nclone 1.3: -30" in last.last
 
 
 def test_only_what_the_model_read_and_wrote_is_counted() -> None:
@@ -251,7 +253,7 @@ def test_the_delegation_is_written_in_every_dialect(dialect: str, chained: bool)
         parts=3, chained=chained,
     ))  # fmt: skip
     assert len(tree.nodes) == 4
-    assert [node.answer for node in tree.nodes[1:]] == (["2", "14", "-16"] if chained else ["2", "12", "30"])
+    assert [node.answer for node in tree.nodes[1:]] == (["2", "14", "-16"] if chained else ["2", "12", "-30"])
     assert not any(turn.faults or turn.refusals for node in tree.nodes for turn in node.turns)
 
 

@@ -31,7 +31,11 @@ def goals(split: Split) -> list[str]:
 
 
 def shape_of(split: Split) -> str:
-    return split.combine.removeprefix("The value is ").partition(",")[0]
+    """What combines the answers, with a ? for each."""
+    shape = split.combine.removeprefix("The value is ").partition(",")[0]
+    for goal in goals(split):
+        shape = shape.replace(f"({goal.removeprefix('Compute ')})", "?", 1)
+    return shape
 
 
 # Chunks.
@@ -57,9 +61,10 @@ def test_every_item_is_in_one_chunk(weights: list[int], parts: int) -> None:
 @pytest.mark.parametrize(
     ("text", "parts", "asked", "shape"),
     [
-        ("1*2+3*4-5*6", 3, ["1*2", "3*4", "5*6"], "?+(?-?)"),
-        ("1*2+3*4-5*6", 2, ["1*2", "3*4-5*6"], "?+?"),
-        ("1*2-3*4+5*6", 2, ["1*2", "3*4-5*6"], "?-?"),  # the sign stays outside: -(3*4-5*6)
+        ("1*2+3*4-5*6", 3, ["1*2", "3*4", "-5*6"], "?+?+?"),  # a part keeps its sign
+        ("1*2-3*4+5*6", 2, ["1*2", "-3*4+5*6"], "?+?"),
+        ("1-2-3+4-5-6-7+8", 4, ["1-2", "-3+4", "-5-6", "-7+8"], "?+?+?+?"),
+        ("(1+2)*(3+4)-5*6", 3, ["1+2", "3+4", "5*6"], "(?*?)-?"),  # fewer terms than parts: a sign stays outside
         ("2*3*(4+5)", 2, ["2*3", "4+5"], "?*?"),
         ("7+8*9", 4, [], ""),  # 8*9 alone would be nearly everything
         ("12", 4, [], ""),
@@ -78,6 +83,11 @@ def test_the_parts_of_an_expression_put_together_have_its_value(text: str, parts
     if split.parts:
         values = [str(parse(goal.removeprefix("Compute ")).value()) for goal in goals(split)]
         assert parse(fill(shape_of(split), values)).value() == parse(text).value()
+
+
+def test_the_answers_of_parts_of_a_sum_are_combined_as_in_demonstrations() -> None:
+    """A control whose sentence a trained model has never seen would fail for that reason alone."""
+    assert split_expression(parse("6+9-1-4-5+3"), 2).combine == "(6+9-1)+(-4-5+3)"
 
 
 def test_a_chain_goes_from_left_to_right_with_the_value_so_far() -> None:

@@ -101,12 +101,22 @@ Pieces = list[str | Sum]
 
 
 def split_expression(expression: Sum, parts: int) -> Split:
-    """Cut at the top-level operator that leaves the most equal sides, then the longest part again, and so on.
+    """Cut a sum into consecutive terms of nearly equal length; the parts keep their signs, so answers are only added.
+
+    What has too few terms is cut at the top-level operator that leaves the most equal sides, then its longest part
+    again, and so on.
 
     Example:
-        1*2+3*4-5*6 in three parts is "Compute 1*2", "Compute 3*4" and "Compute 5*6", combined by "The value is ?+(?-?),
+        1+2-3+4-5-6 in three parts is "Compute 1+2", "Compute -3+4" and "Compute -5-6", combined by
+        "(1+2)+(-3+4)+(-5-6)". 2*3*(4+5) in two parts is "Compute 2*3" and "Compute 4+5", combined by "The value is ?*?,
         with an answer for each ? in order."
     """
+    terms = unwrap(expression).terms
+    groups = chunks([count_operators(Sum((term,))) + 1 for term in terms], parts)
+    cut = cut_sum(terms, [group.start for group in groups[1:]])
+    if len(cut.parts) == parts:
+        asks = tuple(Ask(goal=f"Compute {part}") for part in cut.parts)
+        return Split(parts=asks, combine=cut.plan, steps=chain_steps(expression, parts))
     pieces: Pieces = [unwrap(expression)]
     while sum(isinstance(piece, Sum) for piece in pieces) < parts:
         place = max(range(len(pieces)), key=lambda place: _operators(pieces[place]))
