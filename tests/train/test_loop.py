@@ -88,7 +88,7 @@ def copy_of(run: RunDir, parent: Path) -> RunDir:
 
 
 class Stopped(Exception):
-    """Somebody has had enough."""
+    """Ends a run in the middle."""
 
 
 def test_a_run_leaves_metrics_trees_and_a_model_behind(tmp_path: Path, folder: Path, backend: OpenBackend) -> None:

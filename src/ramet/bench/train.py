@@ -32,9 +32,8 @@ from ramet.recipes import recipe_file
 from ramet.store import RunDir
 from ramet.tokens.huggingface import load_renderer
 from ramet.train.collect import step_attempts
-from ramet.train.local.backend import open_backend
 from ramet.train.loop import TrainPlan, check_plan, rl_phase
-from ramet.train.phase import continue_run
+from ramet.train.phase import continue_run, open_local
 from ramet.train.players.settings import CollectConfig
 from ramet.train.settings import TrainConfig
 
@@ -168,7 +167,8 @@ def _measure(lane: Lane, config: TrainConfig, *, steps: int, trained: bool, chec
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as runs:
         extra = _run(config, Path(runs), taken, last=warm + steps, trained=trained, checkpoint=checkpoint)
     spent = taken[warm + steps - 1] - taken[warm - 1]
-    return {"seconds": asdict(spent), "tokens_per_s": spent.tokens / spent.wall, "peak_gib": peak_gib()} | extra
+    peak = None if config.update.process else peak_gib()  # torch counts that of this process only
+    return {"seconds": asdict(spent), "tokens_per_s": spent.tokens / spent.wall, "peak_gib": peak, **extra}
 
 
 def _run(
@@ -176,7 +176,7 @@ def _run(
 ) -> dict[str, float]:
     """Train until the last measured step; seconds of a checkpoint, if one is wanted."""
     plan, clock = check_plan(config), Clock()
-    backend = open_backend(config)
+    backend: Any = open_local(config)
     backend.engine.runner = ClockedRunner(backend.engine.runner, clock)  # pyright: ignore[reportAttributeAccessIssue]
     counts = backend.engine.stats
     engine: Any = backend.engine if trained else _demonstrated(plan, backend)

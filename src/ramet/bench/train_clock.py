@@ -38,7 +38,7 @@ class Seconds:
     credit: float = 0.0
     learning: float = 0.0  # forward and backward passes, optimiser
     process: float = 0.0  # all threads of this process
-    players: float = 0.0  # processes that play trees
+    players: float = 0.0  # other processes: those that play trees, and one that learns
     tokens: int = 0  # generated
     steps: int = 0  # of the engine
 

@@ -18,7 +18,7 @@ PARTS = {
     "storing": "storing",
     "credit": "credit",
     "process": "all threads of this process",
-    "players": "processes that play trees",
+    "players": "other processes",
 }
 PYTHON_IS_FULL = 0.85  # share of the time in which some thread of the process computes
 FEW = 64  # rows of an engine step that a GPU computes in hardly more time than one
@@ -43,7 +43,7 @@ def limit(result: Facts) -> str:
         return f"Python in the training process: {more}"
     if part["learning"] >= PYTHON_IS_FULL:
         return "learning: trees are ready before the learner is"
-    if part["players"] >= PYTHON_IS_FULL * max(1, result["processes"]):
+    if result["processes"] and part["players"] - part["learning"] >= PYTHON_IS_FULL * result["processes"]:
         return "players: try more collect.processes"
     if rows < FEW:
         return f"steps of the engine with few requests ({rows:.0f}): try more overlap or tasks_per_step"

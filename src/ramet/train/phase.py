@@ -65,10 +65,14 @@ def ignore(event: object) -> None:
 
 
 def open_local(config: TrainConfig | WarmConfig) -> Backend:
-    """The model in this process."""
+    """The model in this process; its learner in another one, if the settings say so."""
     from ramet.models.packages import check_packages
 
     check_packages()  # a one-line error instead of a traceback
+    if config.update.process:
+        from ramet.train.local.process_backend import open_backend as open_process_backend
+
+        return open_process_backend(config)
     from ramet.train.local.backend import open_backend
 
     return open_backend(config)

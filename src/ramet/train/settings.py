@@ -56,6 +56,8 @@ class UpdateConfig:
     gradient_checkpointing: bool = False  # recompute layers in the backward pass: less memory, a third more compute
     lora_rank: int = 0  # rank of LoRA adapters; 0: train all weights
     lora_alpha: float = 32.0
+    process: bool = False  # learn in a process of its own: Python is not shared with engine and trees
+    device: str | None = None  # of that process: cuda:1; None: that of the sampler
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "max_grad_norm", "micro_batch_tokens"):
@@ -66,6 +68,8 @@ class UpdateConfig:
             _check(f"update.{name}", getattr(self, name), least=least)
         if self.mini_batches > 1 and self.mini_batch_nodes:
             raise ConfigError("update.mini_batches and update.mini_batch_nodes exclude each other: set one of them")
+        if self.device is not None and not self.process:
+            raise ConfigError("update.device is that of a learner in its own process: add update.process=true")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"update.betas are two numbers from 0 to below 1; got {self.betas!r}")
 

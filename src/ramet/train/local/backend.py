@@ -32,7 +32,7 @@ from ramet.train.local.learner import (
     make_learner,
     missing_bytes,
 )
-from ramet.train.local.policy import Lora, prepare
+from ramet.train.local.policy import Lora, Policy, prepare
 from ramet.train.loss import Loss
 from ramet.train.metrics import Stats
 from ramet.train.rows import Row
@@ -190,22 +190,10 @@ async def _call(work: Callable[[], T]) -> T:
 
 def open_backend(config: TrainConfig | WarmConfig) -> LocalBackend:
     """Load the model of a run and make it ready to be sampled and trained."""
-    folder = model_folder(config.model)
-    sampler, update = config.sampler, config.update
-    model = load_model(folder, device=sampler.device, dtype=sampler.dtype)
-    lora = Lora(rank=update.lora_rank, alpha=update.lora_alpha) if update.lora_rank else None
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        policy = prepare(
-            model,
-            packed=update.packed,
-            checkpointing=update.gradient_checkpointing,
-            lora=lora,
-            compiled=update.compile,
-        )
-    renderer = load_renderer(folder)
-    learner = make_learner(policy, update)
-    reference = _load_reference(folder, config) if config.loss.kl else None
+    policy = load_policy(config)
+    learner = make_learner(policy, config.update)
+    reference = _load_reference(config) if config.loss.kl else None
+    sampler, renderer = config.sampler, load_renderer(model_folder(config.model))
     engine = LocalEngine(  # last: by default its cache takes half of the memory that is left
         policy.core,
         renderer=renderer,
@@ -214,21 +202,57 @@ def open_backend(config: TrainConfig | WarmConfig) -> LocalBackend:
         spare_bytes=missing_bytes(learner),
         window=sampler.window,
     )
+    return _backend(config, learner, engine, renderer, reference)
+
+
+def learning_backend(config: TrainConfig | WarmConfig, engine: LocalEngine) -> LocalBackend:
+    """The same for a process that only learns: `engine` stands in for that of another process."""
+    learner = make_learner(load_policy(config), config.update)
+    reference = _load_reference(config) if config.loss.kl else None
+    return _backend(config, learner, engine, load_renderer(model_folder(config.model)), reference, threaded=False)
+
+
+def _backend(
+    config: TrainConfig | WarmConfig,
+    learner: Learner,
+    engine: LocalEngine,
+    renderer: TokenRenderer,
+    reference: Reference | None,
+    *,
+    threaded: bool | None = None,
+) -> LocalBackend:
+    overlaps = isinstance(config, TrainConfig) and config.overlap > 0
     return LocalBackend(
         learner,
         engine,
         renderer=renderer,
-        folder=folder,
-        micro_batch_tokens=update.micro_batch_tokens,
-        skip_zero_credit=update.skip_zero_credit,
+        folder=model_folder(config.model),
+        micro_batch_tokens=config.update.micro_batch_tokens,
+        skip_zero_credit=config.update.skip_zero_credit,
         reference=reference,
-        threaded=isinstance(config, TrainConfig) and config.overlap > 0,
+        threaded=overlaps if threaded is None else threaded,
     )
 
 
-def _load_reference(folder: Path, config: TrainConfig | WarmConfig) -> Reference:
+def load_policy(config: TrainConfig | WarmConfig, *, trains: bool = True) -> Policy:
+    """The model of a run with its adapters, if it has any. Without `trains` it is only sampled."""
+    sampler, update = config.sampler, config.update
+    model = load_model(model_folder(config.model), device=sampler.device, dtype=sampler.dtype)
+    lora = Lora(rank=update.lora_rank, alpha=update.lora_alpha) if update.lora_rank else None
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        return prepare(
+            model,
+            packed=update.packed,
+            checkpointing=update.gradient_checkpointing and trains,
+            lora=lora,
+            compiled=update.compile and trains,
+        )
+
+
+def _load_reference(config: TrainConfig | WarmConfig) -> Reference:
     """Log-probs under the model as it was before the run, which the KL term pulls towards."""
-    model = load_model(folder, device=config.sampler.device, dtype=config.sampler.dtype)
+    model = load_model(model_folder(config.model), device=config.sampler.device, dtype=config.sampler.dtype)
     policy = prepare(model, packed=config.update.packed)
 
     def logprobs(rows: Sequence[Row], temperature: float) -> Tensor:

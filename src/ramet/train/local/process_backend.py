@@ -1,0 +1,201 @@
+"""A local backend whose learner has a process of its own, on the same GPU or on another one.
+
+Engine, trees and learner in one process share the lock of Python, and each makes the others slower. Here the engine has
+a copy of the weights, which it takes over from the learner when a version is complete.
+"""
+
+# pyright: standard
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import torch
+from torch import Tensor
+
+from ramet.engine.local import LocalEngine
+from ramet.errors import TrainError
+from ramet.models.folders import choose_device, model_folder
+from ramet.tokens.huggingface import load_renderer
+from ramet.tokens.render import TokenRenderer
+from ramet.train.local.backend import BETWEEN_VERSIONS, load_policy
+from ramet.train.local.learner_process import Answer, Opened, Request
+from ramet.train.loss import Loss
+from ramet.train.metrics import Stats
+from ramet.train.players.pickling import dumps, loads
+from ramet.train.rows import Row
+from ramet.train.settings import TrainConfig, WarmConfig
+
+# Ctrl-C reaches all processes, also while they start; the training process ends this one.
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "from ramet.train.local.learner_process import main; main()"
+)
+PATIENCE_S = 10.0  # for the process to end by itself
+
+
+class LearnerProcess:
+    """The process that learns, seen from the training process: one call at a time."""
+
+    def __init__(self, config: TrainConfig | WarmConfig) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # standard output of the run may be JSON
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            )
+        self._connection = Connection(ours.detach())
+        self._busy = threading.Lock()
+        self.version = BETWEEN_VERSIONS
+        try:
+            self.opened: Opened = self._exchange(config)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, method: str, **given: Any) -> Any:
+        """What the method of the learner's backend returns; its error is raised here."""
+        return self._exchange(Request(method, given))
+
+    def _exchange(self, message: Any) -> Any:
+        with self._busy:
+            try:
+                self._connection.send_bytes(dumps(message))
+                answer: Answer = loads(self._connection.recv_bytes())
+            except (EOFError, OSError):
+                raise TrainError(f"the process that learns has ended ({self._how()})") from None
+        self.version = answer.version
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
+
+    def _how(self) -> str:
+        code = self._wait()
+        if code >= 0:
+            return f"exit code {code}"
+        killed = signal.Signals(-code).name
+        return f"{killed}; memory may have been short" if -code == signal.SIGKILL else killed
+
+    def close(self) -> None:
+        self._connection.close()
+        self._wait()
+
+    def _wait(self) -> int:
+        try:
+            return self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+class ProcessBackend:
+    """The engine of a run here, its learner in another process."""
+
+    supports_overlap = True
+
+    def __init__(
+        self, learner: LearnerProcess, engine: LocalEngine, *, renderer: TokenRenderer, sampled: Mapping[str, Tensor]
+    ) -> None:
+        self.learner = learner
+        self.engine = engine
+        self.renderer = renderer
+        self._sampled = sampled  # the weights of the engine that are trained, by name
+        self._learnt = learner.opened.weights.open()
+        self._copy()
+
+    @property
+    def version(self) -> int:
+        """That of the engine, while the learner has the same weights."""
+        version = self.engine.policy_version
+        return version if self.learner.version == version else BETWEEN_VERSIONS
+
+    async def forward_backward(self, rows: Sequence[Row], *, loss: Loss, temperature: float) -> Stats:
+        return await self._call("forward_backward", rows=rows, loss=loss, temperature=temperature)
+
+    async def logprobs(self, rows: Sequence[Row], *, temperature: float) -> list[tuple[float, ...]]:
+        return await self._call("logprobs", rows=rows, temperature=temperature)
+
+    async def optim_step(self, *, learning_rate: float, last: bool = True) -> float:
+        """The engine samples the weights of the version before until the last update of a step is done."""
+        norm = await self._call("optim_step", learning_rate=learning_rate, last=last)
+        if last:
+            await anyio.to_thread.run_sync(partial(self._take, self.learner.version))
+        return norm
+
+    async def discard(self) -> None:
+        await self._call("discard")
+
+    async def publish(self, version: int, *, fresh: bool = False) -> None:
+        await self._call("publish", version=version, fresh=fresh)
+        if fresh or version != self.engine.policy_version:
+            await anyio.to_thread.run_sync(partial(self._take, version))
+
+    async def save(self, run: Path, *, step: int, keep: int) -> Path:
+        return await self._call("save", run=run, step=step, keep=keep)
+
+    async def load(self, checkpoint: Path) -> int:
+        step = await self._call("load", checkpoint=checkpoint)
+        await anyio.to_thread.run_sync(partial(self._take, step))
+        return step
+
+    def close(self) -> None:
+        """End both; the memory of the learner is freed by the end of its process."""
+        self.engine.close()
+        self._learnt.clear()
+        self.learner.close()
+        del self.engine, self._sampled
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    async def _call(self, method: str, **given: Any) -> Any:
+        """A cancelled caller waits for the answer."""
+        return await anyio.to_thread.run_sync(partial(self.learner.call, method, **given))
+
+    def _take(self, version: int) -> None:
+        """The engine rests while it gets the weights of the learner, which waits for the next call."""
+        with self.engine.updating(version=version):
+            self._copy()
+
+    def _copy(self) -> None:
+        with torch.no_grad():
+            for name, one in self._sampled.items():
+                one.copy_(self._learnt[name], non_blocking=True)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+
+def open_backend(config: TrainConfig | WarmConfig) -> ProcessBackend:
+    """Load the model of a run twice: here to be sampled, in another process to be trained."""
+    folder, sampler = model_folder(config.model), config.sampler
+    learner = LearnerProcess(config)  # first: by default the engine's cache takes half of the memory that is left
+    try:
+        policy = load_policy(config, trains=False)
+        renderer = load_renderer(folder)
+        here, there = choose_device(sampler.device), choose_device(config.update.device or sampler.device)
+        engine = LocalEngine(
+            policy.core,
+            renderer=renderer,
+            max_batch=sampler.max_batch,
+            cache_tokens=sampler.cache_tokens,
+            spare_bytes=learner.opened.missing_bytes if here == there else 0,
+            window=sampler.window,
+        )
+        trained = {name: one for name, one in policy.model.named_parameters() if one.requires_grad}
+        return ProcessBackend(learner, engine, renderer=renderer, sampled=trained)
+    except BaseException:
+        learner.close()
+        raise
