@@ -21,7 +21,7 @@ from ramet.tasks.expression import count_operators, find_expression, parse
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import find_task, load_taskset
 from ramet.tasks.validate import validate
-from ramet.types import Node, Task
+from ramet.types import Budget, Node, Task
 
 ARITHMETIC = Arithmetic()
 SAMPLES = 4000
@@ -315,8 +315,28 @@ def test_the_oracle_can_rewrite_the_expression_after_every_operation() -> None:
         assert report.faults == []
     with pytest.raises(ConfigError, match="working must be steps or rewrites"):
         Arithmetic(working="magic")
-    with pytest.raises(ConfigError, match="part must be a whole number from 1 up; got 0"):
+    with pytest.raises(ConfigError, match="part must be a range from 1 up"):
         Arithmetic(part=0)
+
+
+def test_parts_of_several_lengths_are_granted_what_each_of_them_takes() -> None:
+    taskset = Arithmetic(
+        operators=30, digits=1, symbols="+-", brackets=False, value_digits=3, working="rewrites",
+        style="uniform", part=(2, 8), ask_tokens=True,
+    )  # fmt: skip
+    grants: dict[int, list[int]] = {}
+    for index in range(6):
+        tree = anyio.run(
+            functools.partial(demonstrate, taskset, taskset.task("train", index), budget=Budget(tokens=2000))
+        )
+        assert tree.root.verdict is not None
+        assert tree.root.verdict.is_right
+        for node in tree.nodes[1:]:
+            grants.setdefault(int(taskset.goal_size(taskset.task("train", index), node.goal) or 0), []).append(
+                node.grant
+            )
+    assert set(grants) >= {2, 5, 8}
+    assert max(grants[2]) < min(grants[5]) <= max(grants[5]) < min(grants[8])
 
 
 def test_a_stated_size_is_repeated_with_the_tokens_left_before_a_root_acts() -> None:

@@ -41,14 +41,20 @@ def test_a_product_is_cut_before_a_factor() -> None:
 
 def test_a_sum_is_cut_after_every_so_many_operators_and_the_rest_is_the_last_part() -> None:
     plan = "(1+2+3)+(-4-5-6)+(7+8)"
-    assert cut_every(parse("1+2+3-4-5-6+7+8"), 2) == Cut(parts=("1+2+3", "-4-5-6", "7+8"), plan=plan, shape="?+?+?")
-    assert cut_every(parse("1+2+3-4"), 2) == Cut(parts=("1+2+3",), plan="(1+2+3)-4", shape="?-4")
-    assert cut_every(parse("1+2*3*4+5"), 2) == Cut(parts=("2*3*4",), plan="1+(2*3*4)+5", shape="1+?+5")
+    assert cut_every(parse("1+2+3-4-5-6+7+8"), lambda: 2) == Cut(
+        parts=("1+2+3", "-4-5-6", "7+8"), plan=plan, shape="?+?+?"
+    )
+    sizes = iter([1, 3, 9])
+    assert cut_every(parse("1+2+3-4-5-6+7+8"), lambda: next(sizes)) == Cut(
+        parts=("1+2", "3-4-5-6", "7+8"), plan="(1+2)+(3-4-5-6)+(7+8)", shape="?+?+?"
+    )
+    assert cut_every(parse("1+2+3-4"), lambda: 2) == Cut(parts=("1+2+3",), plan="(1+2+3)-4", shape="?-4")
+    assert cut_every(parse("1+2*3*4+5"), lambda: 2) == Cut(parts=("2*3*4",), plan="1+(2*3*4)+5", shape="1+?+5")
 
 
 @given(st.lists(st.integers(-9, 9).filter(bool), min_size=2, max_size=40), st.integers(1, 8))
 def test_all_parts_of_a_plain_sum_but_the_last_have_the_same_length(numbers: list[int], most: int) -> None:
-    found = cut_every(parse("+".join(map(str, numbers)).replace("+-", "-")), most)
+    found = cut_every(parse("+".join(map(str, numbers)).replace("+-", "-")), lambda: most)
     if len(numbers) <= most + 1:
         assert found is None
         return
@@ -76,7 +82,7 @@ def test_a_negative_answer_replaces_a_plus_sign_or_has_brackets(shape: str, answ
 @given(EXPRESSIONS, st.integers(1, 6))
 def test_the_plan_and_the_filled_shape_have_the_value_of_the_expression(text: str, most: int) -> None:
     expression = parse(text)
-    found = cut_every(expression, most)
+    found = cut_every(expression, lambda: most)
     if found is None:
         return
     assert parse(found.plan).value() == expression.value()
@@ -107,10 +113,10 @@ def test_uniform_demonstrations_of_long_sums_have_one_level() -> None:
     taskset = Arithmetic(operators=(20, 24), digits=1, symbols="+-", brackets=False, style="uniform")
     for index in range(20):
         whole = unwrap(parse(taskset.task("train", index).question.removeprefix("Compute ")))
-        found = cut_every(whole, 5)
+        found = cut_every(whole, lambda: 5)
         assert found is not None
         assert all(count_operators(parse(part)) <= 5 for part in found.parts)
 
 
 def test_an_expression_of_plain_numbers_is_not_cut() -> None:
-    assert cut_every(Sum(parse("3").terms), 5) is None
+    assert cut_every(Sum(parse("3").terms), lambda: 5) is None

@@ -44,7 +44,7 @@ class Arithmetic:
 
     `working` is how the oracle computes: in `steps`, whose tokens grow with the number of operators, or in `rewrites`
     of the remaining expression, whose tokens grow with its square. In the style `uniform`, nodes that delegate compute
-    at most `part` operators themselves. With `state_size` questions state the number of operators, and demonstrations
+    at most `part` operators themselves; if that is a range, each part has another length. With `state_size` questions state the number of operators, and demonstrations
     begin by repeating it, with the tokens that are left: what a node does then follows from what it has just written.
     """
 
@@ -70,15 +70,13 @@ class Arithmetic:
         style: str = "cuts",
         mistakes: float = 0.0,
         ask_tokens: bool = False,
-        part: int = 5,
+        part: Sequence[int] | int = 5,
         state_size: bool = False,
     ) -> None:
         if not symbols or any(symbol not in SYMBOLS for symbol in symbols):
             raise ConfigError(f"symbols must be one or more of {SYMBOLS}; got {symbols!r}")
         if working not in WORKING:
             raise ConfigError(f"working must be {' or '.join(WORKING)}; got {working!r}")
-        if isinstance(part, bool) or part < 1:
-            raise ConfigError(f"part must be a whole number from 1 up; got {part!r}")
         self.operators = parse_range(operators, name="operators")
         self.digits = parse_range(digits, name="digits")
         self.symbols = symbols
@@ -87,7 +85,7 @@ class Arithmetic:
         self.value_digits = value_digits
         self.working = working
         self.seed = seed
-        self.part = part
+        self.part = parse_range(part, name="part")
         self.state_size = state_size
         self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
 
@@ -261,7 +259,8 @@ def _free(spans: Sequence[tuple[int, int]], first: int, last: int) -> bool:
 class Calculator:
     """Computes an expression step by step, or cuts it at random places and delegates the parts.
 
-    In the uniform style every node with more than `part` operators cuts its expression after every `part` operators.
+    In the uniform style every node with more operators than the longest `part` cuts its expression into parts, after as
+    many operators as the range says.
     A node that delegates first writes the expression with brackets around the parts.
     """
 
@@ -272,7 +271,7 @@ class Calculator:
         dice_seed: tuple[object, ...],
         working: str = "steps",
         uniform: bool = False,
-        part: int = 5,
+        part: tuple[int, int] = (5, 5),
         state_size: bool = False,
     ) -> None:
         self.delegate = delegate
@@ -314,15 +313,15 @@ class Calculator:
     def _splits(self, expression: Sum, view: View) -> bool:
         """Whether this node delegates: a root always, a clone at random; in the uniform style by its size."""
         if self.uniform:
-            return self.delegate and count_operators(expression) > self.part
+            return self.delegate and count_operators(expression) > self.part[1]
         if not self.delegate or view.depth >= 3 or count_operators(expression) < 2:
             return False
         return view.depth == 0 or Dice("deeper", *self.dice_seed, view.goal).chance(0.3)
 
     def _cut(self, expression: Sum, view: View) -> Cut | None:
-        if self.uniform:
-            return cut_every(expression, self.part)
         dice = Dice("cut", *self.dice_seed, view.goal)
+        if self.uniform:
+            return cut_every(expression, lambda: dice.between(*self.part))
         terms = unwrap(expression).terms
         if len(terms) == 1:
             sign, product = terms[0]

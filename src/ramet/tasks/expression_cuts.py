@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ramet.interfaces import Ask
@@ -56,23 +56,23 @@ def cut_product(product: Product, sign: int, edge: int) -> Cut | None:
     return Cut(parts=parts, plan=before + "*".join(bracketed), shape=before + shape) if parts else None
 
 
-def cut_every(expression: Sum, most: int) -> Cut | None:
-    """Cut a sum after every `most` operators, so that the last part has the rest, or a product in the middle.
+def cut_every(expression: Sum, most: Callable[[], int]) -> Cut | None:
+    """Cut a sum after every `most()` operators, so that the last part has the rest, or a product in the middle.
 
     Example:
-        For 1+2+3-4-5-6+7 and 2 operators: the plan "(1+2+3)+(-4-5-6)+7".
+        For 1+2+3-4-5-6+7 and always 2 operators: the plan "(1+2+3)+(-4-5-6)+7".
     """
     terms = unwrap(expression).terms
     if len(terms) == 1:
         sign, product = terms[0]
         return cut_product(product, sign, len(product.factors) // 2)
     edges: list[int] = []
-    filled = 0
+    filled, room = 0, most() + 1
     for place, term in enumerate(terms):
         weight = count_operators(Sum((term,))) + 1
-        if filled and filled + weight > most + 1:
+        if filled and filled + weight > room:
             edges.append(place)
-            filled = 0
+            filled, room = 0, most() + 1
         filled += weight
     cut = cut_sum(terms, edges)
     return cut if edges and cut.parts else None
