@@ -71,14 +71,15 @@ def start() -> Callable[[], object]:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
             pass_fds=[listener.fileno()],
-            env=environment(OMP_NUM_THREADS="1", RAMET_LISTENER=str(listener.fileno())),
+            env=environment(RAMET_LISTENER=str(listener.fileno())),
         )
     return process.communicate  # it ends when its standard input does
 
 
 def environment(**more: str) -> dict[str, str]:
-    """No API keys, proxies or narrow terminal of the developer; the source that is tested."""
-    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "160", "PYTHONPATH": SOURCE, **more}
+    """No API keys, proxies or narrow terminal of the developer; the source that is tested; one thread for torch."""
+    plain = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "COLUMNS": "160", "OMP_NUM_THREADS": "1"}
+    return {**plain, "PYTHONPATH": SOURCE, **more}
 
 
 # In the small process.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-import signal
 import sys
 import tarfile
 import threading
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,9 +70,15 @@ def test_every_job_is_a_command_whose_options_and_settings_exist(
             load(EvaluateConfig, words=[word for word in given["words"] if "=" in word])
 
 
+@cache
+def whole_command() -> Any:
+    """`ramet` with all its verbs: to build it takes longer than to read a command line with it."""
+    return typer.main.get_command(app)
+
+
 def parsed(kind: str, words: list[str]) -> dict[str, Any]:
     """The parameters of a command, as the command line reads them."""
-    command: Any = typer.main.get_command(app)
+    command = whole_command()
     context = command.make_context("ramet", [kind, *words], resilient_parsing=False)
     name, command, rest = command.resolve_command(context, context._protected_args + context.args)
     while hasattr(command, "resolve_command"):
@@ -103,43 +109,10 @@ run = "ramet eval codes:eval --model {start} --methods single --budgets 60 -n 1 
 """
 
 
-def test_jobs_run_in_order_and_what_is_done_is_not_repeated(
+def test_a_job_cut_off_by_the_time_is_resumed_jobs_run_in_order_and_what_is_done_is_not_repeated(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, into, packed = tmp_path / "nano.toml", tmp_path / "runs", tmp_path / "nano.tar.gz"
-    file.write_text(NANO)
-    words = [str(file), "--into", str(into), "--lanes", "2"]
-    assert script.main([*words, "--only", "start"]) == 0
-    assert not (into / "eval-3").exists()
-    assert script.main([*words, "--only", "eval-3"]) == 0
-    assert script.main([*words, "--pack", str(packed)]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("start start") == printed.count("start eval-3") == 1
-    assert "2 of 2 jobs done" in printed
-    with tarfile.open(packed) as tar:
-        kept = set(tar.getnames())
-    assert {"start.log", "start/metrics.jsonl", "start/warm/metrics.jsonl", "eval-3.log"} <= kept
-    assert "eval-3/records.parquet" in kept
-    assert any(name.startswith("start/trees/step-") for name in kept)
-    assert not any("checkpoints" in name for name in kept)
-
-
-def test_a_job_that_fails_is_tried_twice_and_those_that_need_it_are_left_out(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "broken.toml"
-    file.write_text(NANO.replace("steps=1 warm.steps=1", "stepz=1"))
-    assert script.main([str(file), "--into", str(tmp_path / "runs")]) == 1
-    printed = capsys.readouterr().out
-    assert printed.count("failed start (exit code 2): ramet: unknown setting 'stepz'") == 2
-    assert "not started: eval-3 waits for start" in printed
-    assert "0 of 2 jobs done" in printed
-
-
-def test_what_is_under_way_when_time_runs_out_is_saved_and_resumed(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, into = tmp_path / "long.toml", tmp_path / "runs"
     file.write_text(NANO.replace("steps=1 warm.steps=1", "steps=100000 warm.steps=1"))
     (job,) = script.read_experiment(file, into=into, values={})[:1]
     into.mkdir()
@@ -155,12 +128,45 @@ def test_what_is_under_way_when_time_runs_out_is_saved_and_resumed(
     clock.join()
     assert "stopped start" in capsys.readouterr().out
     assert latest(job.folder) is not None
+    assert not job.done.exists()
+
+    # The same commands again. One more step is enough: the run is made shorter, because a job is resumed as it is.
     before = steps_of(job.folder)
-    process = job.start()
-    until(lambda: steps_of(job.folder) > before)
-    process.send_signal(signal.SIGINT)
-    process.wait()
+    config = job.folder / "config.toml"
+    config.write_text(re.sub(r"(?m)^steps = 100000$", f"steps = {before + 1}", config.read_text()))
+    words = [str(file), "--into", str(into), "--lanes", "2"]
+    assert script.main([*words, "--only", "start"]) == 0
+    assert steps_of(job.folder) == before + 1
     assert f"$ ramet train --resume {job.folder}" in job.log.read_text()
+    assert not (into / "eval-3").exists()
+    assert script.main([*words, "--only", "eval-3"]) == 0
+    assert script.main([*words, "--pack", str(packed)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("start start") == printed.count("start eval-3") == 1
+    assert "2 of 2 jobs done" in printed
+    with tarfile.open(packed) as tar:
+        kept = set(tar.getnames())
+    assert {
+        "start.log",
+        "start/metrics.jsonl",
+        "start/warm/metrics.jsonl",
+        "eval-3.log",
+        "eval-3/records.parquet",
+    } <= kept
+    assert any(name.startswith("start/trees/step-") for name in kept)
+    assert not any("checkpoints" in name for name in kept)
+
+
+def test_a_job_that_fails_is_tried_twice_and_those_that_need_it_are_left_out(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broken.toml"
+    file.write_text(NANO.replace("steps=1 warm.steps=1", "stepz=1"))
+    assert script.main([str(file), "--into", str(tmp_path / "runs")]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("failed start (exit code 2): ramet: unknown setting 'stepz'") == 2
+    assert "not started: eval-3 waits for start" in printed
+    assert "0 of 2 jobs done" in printed
 
 
 def steps_of(run: Path) -> int:

@@ -267,8 +267,15 @@ def check_tree(tree: Tree, *, exact: bool) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("exact", [True, False], ids=["ids", "text"])
-@pytest.mark.parametrize("dialect", ["tools", "python"])
+@pytest.mark.parametrize(
+    ("dialect", "exact"),
+    [  # trees of both dialects with ids are also in the test of clones that run in parallel
+        pytest.param("tools", True, id="tools-ids"),
+        pytest.param("python", False, id="python-text"),
+        pytest.param("tools", False, id="tools-text", marks=pytest.mark.slow),
+        pytest.param("python", True, id="python-ids", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_tree_stays_within_its_budget_and_records_every_token(
     address: str, renderer: TokenRenderer, dialect: str, exact: bool
 ):

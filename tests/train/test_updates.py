@@ -210,14 +210,17 @@ SEVERAL = ("update.epochs=2", "update.mini_batches=2", "loss.kind=ppo", "update.
 def test_clipping_acts_in_later_updates_and_both_backends_take_the_same_steps(
     tmp_path: Path, folder: Path, words: tuple[str, ...]
 ) -> None:
-    config = small.config(folder, "loss.bounds=[0.9, 1.1]", *words)
     local, separate = (
-        train(config, runs=tmp_path / name, open_backend=opener).metrics()
-        for name, opener in (("local", open_local), ("separate", SeparateBackend))
+        train(
+            small.config(folder, "loss.bounds=[0.9, 1.1]", *words, f"steps={steps}"),
+            runs=tmp_path / name,
+            open_backend=opener,
+        ).metrics()
+        for name, opener, steps in (("local", open_local, 4), ("separate", SeparateBackend, 2))
     )
     assert max(record["updates"] for record in local) == 4
     assert max(record.get("clip_fraction_last", 0.0) for record in local) > 0.05
-    for one, other in zip(local[:2], separate[:2], strict=True):
+    for one, other in zip(local[:2], separate, strict=True):
         assert one["updates"] > 0
         assert one["logprob_gap"] < 1e-4
         assert {name: one[name] for name in ("trees", "reward", "updates", "num_rows", "num_trained")} == {
@@ -240,41 +243,47 @@ def test_both_backends_agree_on_the_kl_term(tmp_path: Path, folder: Path, kl_gra
         assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
 
 
+GROUPS = ("update.mini_batches=2",)
+NODES = ("update.mini_batch_nodes=4",)
+DEMOS = (*GROUPS, "demos={weight=0.5, trees_per_step=3, taskset={operators=2}, budget={tokens=900, turns=9}}")
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("opener", "words"),
     [
-        ["update.mini_batches=2"],
-        ["update.mini_batch_nodes=4"],
-        [
-            "update.mini_batches=2",
-            "demos={weight=0.5, trees_per_step=3, taskset={operators=2}, budget={tokens=900, turns=9}}",
-        ],
+        # Every backend, and every way to divide a step; groups on the local one are also in the test with adapters.
+        pytest.param(open_local, DEMOS, id="local-demos"),
+        pytest.param(SeparateBackend, NODES, id="separate-nodes"),
+        pytest.param(open_local, GROUPS, id="local-groups", marks=pytest.mark.slow),
+        pytest.param(open_local, NODES, id="local-nodes", marks=pytest.mark.slow),
+        pytest.param(SeparateBackend, GROUPS, id="separate-groups", marks=pytest.mark.slow),
+        pytest.param(SeparateBackend, DEMOS, id="separate-demos", marks=pytest.mark.slow),
     ],
-    ids=["groups", "nodes", "demos"],
 )
 def test_a_run_with_several_updates_that_stopped_goes_on_to_the_same_bits(
-    tmp_path: Path, folder: Path, backend: OpenBackend, words: list[str]
+    tmp_path: Path, folder: Path, opener: OpenBackend, words: tuple[str, ...]
 ) -> None:
-    _check_resume(small.config(folder, "update.epochs=2", *words), tmp_path, backend)
+    _check_resume(small.config(folder, "update.epochs=2", *words, "steps=3"), tmp_path, opener)
 
 
 def test_a_run_with_adapters_and_several_updates_goes_on_to_the_same_bits(tmp_path: Path, folder: Path) -> None:
-    _check_resume(small.config(folder, "update.lora_rank=2", *SEVERAL), tmp_path, open_local)
+    _check_resume(small.config(folder, "update.lora_rank=2", *SEVERAL, "steps=3"), tmp_path, open_local)
 
 
-def _check_resume(config: TrainConfig, tmp_path: Path, backend: OpenBackend) -> None:
-    whole = train(config, runs=tmp_path / "whole", open_backend=backend)
+def _check_resume(config: TrainConfig, tmp_path: Path, opener: OpenBackend) -> None:
+    whole = train(config, runs=tmp_path / "whole", open_backend=opener)
 
     def stop(record: dict[str, Any]) -> None:
-        if record["step"] == 2:
+        if record["step"] == 1:
             raise Stopped
 
     with pytest.raises(Stopped):
-        train(config, runs=tmp_path / "stopped", on_step=stop, open_backend=backend)
-    again = resume(tmp_path / "stopped" / "train", open_backend=backend)
+        train(config, runs=tmp_path / "stopped", on_step=stop, open_backend=opener)
+    again = resume(tmp_path / "stopped" / "train", open_backend=opener)
     assert bits(again) == bits(whole)
     assert numbers(again) == numbers(whole)
     assert max(record.get("updates", 0) for record in numbers(whole)) >= 2
+    assert numbers(again)[-1]["updates"] >= 1  # in the step that was resumed
 
 
 def test_a_version_is_published_once_per_step_and_there_is_none_in_between(folder: Path) -> None:
@@ -305,7 +314,7 @@ def test_a_step_that_fails_after_its_first_update_is_not_saved(tmp_path: Path, f
             Failing.updates += 1
             return Stats(**(asdict(stats) | {"loss": nan})) if Failing.updates == 3 + first else stats
 
-    config = small.config(folder, "update.epochs=2", "save_every=100")
+    config = small.config(folder, "update.epochs=2", "save_every=100", "steps=2")
     counted = train(config, runs=tmp_path / "whole", open_backend=SeparateBackend)
     first = numbers(counted)[0]["updates"] - 1  # then the third update of the loop is the second of step 1
     with pytest.raises(
@@ -320,7 +329,7 @@ def test_a_step_that_fails_after_its_first_update_is_not_saved(tmp_path: Path, f
 
 def test_with_overlap_ages_and_gaps_stay_true(tmp_path: Path, folder: Path) -> None:
     """Tokens sampled between two updates have the number of the version before: no gap is taken of them."""
-    config = small.config(folder, "overlap=1", "loss.ceiling=2.0", "update.epochs=3", "steps=6")
+    config = small.config(folder, "overlap=1", "loss.ceiling=2.0", "update.epochs=3")
     for record in train(config, runs=tmp_path).metrics():
         assert record["age_max"] <= 1
         if record.get("logprob_gap") is not None:

@@ -73,13 +73,13 @@ def test_the_cache_has_the_dtype_of_the_model(dtype: torch.dtype, near: float) -
 
 
 def test_a_small_cache_changes_no_token_and_no_log_prob() -> None:
-    model, prompts = make(), texts(30)
+    model, prompts = make(), texts(20)
     roomy, tight = (
         LocalEngine(model, max_batch=16, chunk=64),
         LocalEngine(model, cache_tokens=320, max_batch=16, chunk=64),
     )
     with roomy, tight:
-        easy, hard = ask(roomy, prompts, max_tokens=60), ask(tight, prompts, max_tokens=60)
+        easy, hard = ask(roomy, prompts, max_tokens=40), ask(tight, prompts, max_tokens=40)
         assert tight.stats.preemptions > 0
         assert tight.stats.evicted_pages > 0
     assert [answer.token_ids for answer in easy] == [answer.token_ids for answer in hard]

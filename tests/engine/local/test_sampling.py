@@ -58,11 +58,11 @@ def test_temperature_zero_is_greedy_and_reports_the_unscaled_log_prob() -> None:
     assert logprobs.item() == pytest.approx(math.log(0.4), abs=1e-6)
 
 
+@pytest.mark.parametrize("rows", [4_000, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("heat", [0.5, 1.0])
-def test_a_large_vocabulary_is_drawn_with_the_right_frequencies(heat: float) -> None:
+def test_a_large_vocabulary_is_drawn_with_the_right_frequencies(heat: float, rows: int) -> None:
     torch.manual_seed(0)
     logits = torch.randn(1, 3_001) * 2  # three blocks, the last not full
-    rows = 10_000
     tokens, _ = choose(logits.expand(rows, -1), draw(rows, heat=heat))
     probs = (logits / heat).softmax(-1)[0]
     often = tokens.bincount(minlength=3_001) / rows
