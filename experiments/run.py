@@ -40,7 +40,7 @@ TRIES = 2
 KEPT = ("config.toml", "meta.json", "metrics.jsonl", "records.parquet", "*.log", "*.json", "report/*")
 LAST_TREES = 2  # steps of a training whose trees are packed
 TINY = {  # what a rehearsal changes
-    "train": "steps=1 tasks_per_step=2 group_size=2 eval.every=0",
+    "train": "steps=1 tasks_per_step=4 group_size=2 eval.every=0",
     "warm": "warm.steps=1 warm.trees_per_step=8 warm.workers=0",
     "eval": "-n 1 concurrency=8",
     "bench": "--model random-tiny",
