@@ -44,8 +44,9 @@ class Arithmetic:
 
     `working` is how the oracle computes: in `steps`, whose tokens grow with the number of operators, or in `rewrites`
     of the remaining expression, whose tokens grow with its square. In the style `uniform`, nodes that delegate compute
-    at most `part` operators themselves; if that is a range, each part has another length. With `state_size` questions state the number of operators, and demonstrations
-    begin by repeating it, with the tokens that are left: what a node does then follows from what it has just written.
+    at most `part` operators themselves; if that is a range, each part has another length. With `state_size` questions
+    state the number of operators, and demonstrations begin by repeating it, with the tokens that are left: what a node
+    does then follows from what it has just written.
     """
 
     name = "arithmetic"
