@@ -20,8 +20,8 @@ from ramet.train.settings import TrainConfig
 SPENT: dict[str, Any] = dict.fromkeys(PARTS, 0.1) | {"wall": 2.0, "tokens": 1000, "steps": 10}
 
 
-def result(*, overlap: int = 2, processes: int = 0, **seconds: float) -> dict[str, Any]:
-    return {"overlap": overlap, "processes": processes, "seconds": SPENT | seconds}
+def result(*, overlap: int = 2, processes: int = 0, own_learner: bool = False, **seconds: float) -> dict[str, Any]:
+    return {"overlap": overlap, "processes": processes, "own_learner": own_learner, "seconds": SPENT | seconds}
 
 
 def test_shares_are_parts_of_the_wall_time() -> None:
@@ -36,6 +36,10 @@ def test_shares_are_parts_of_the_wall_time() -> None:
         (result(loop=0.9, engine=0.8, processes=2), "more overlap does not help"),
         (result(learning=1.9), "learning"),
         (result(processes=1, players=1.8), "more collect.processes"),
+        (
+            result(processes=1, own_learner=True, players=1.8, learning=1.0),
+            "the device",
+        ),  # its time is not the players'
         (result(tokens=300), "few requests (30)"),
         (result(), "the device"),
     ],

@@ -168,7 +168,13 @@ def _measure(lane: Lane, config: TrainConfig, *, steps: int, trained: bool, chec
         extra = _run(config, Path(runs), taken, last=warm + steps, trained=trained, checkpoint=checkpoint)
     spent = taken[warm + steps - 1] - taken[warm - 1]
     peak = None if config.update.process else peak_gib()  # torch counts that of this process only
-    return {"seconds": asdict(spent), "tokens_per_s": spent.tokens / spent.wall, "peak_gib": peak, **extra}
+    return {
+        "seconds": asdict(spent),
+        "tokens_per_s": spent.tokens / spent.wall,
+        "peak_gib": peak,
+        "own_learner": config.update.process,
+        **extra,
+    }
 
 
 def _run(

@@ -43,7 +43,8 @@ def limit(result: Facts) -> str:
         return f"Python in the training process: {more}"
     if part["learning"] >= PYTHON_IS_FULL:
         return "learning: trees are ready before the learner is"
-    if result["processes"] and part["players"] - part["learning"] >= PYTHON_IS_FULL * result["processes"]:
+    players = part["players"] - (part["learning"] if result["own_learner"] else 0.0)
+    if players >= PYTHON_IS_FULL * max(1, result["processes"]):
         return "players: try more collect.processes"
     if rows < FEW:
         return f"steps of the engine with few requests ({rows:.0f}): try more overlap or tasks_per_step"

@@ -8,11 +8,8 @@ a copy of the weights, which it takes over from the learner when a version is co
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,6 +26,7 @@ from ramet.errors import TrainError
 from ramet.models.folders import choose_device, model_folder
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
+from ramet.train.child import end_child, start_child
 from ramet.train.local.backend import BETWEEN_VERSIONS, load_policy
 from ramet.train.local.learner_process import Answer, Opened, Request
 from ramet.train.loss import Loss
@@ -37,13 +35,6 @@ from ramet.train.players.pickling import dumps, loads
 from ramet.train.rows import Row
 from ramet.train.settings import TrainConfig, WarmConfig
 
-# Ctrl-C reaches all processes, also while they start; the training process ends this one.
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    "from ramet.train.local.learner_process import main; main()"
-)
-PATIENCE_S = 10.0  # for the process to end by itself
-
 
 class LearnerProcess:
     """The process that learns, seen from the training process: one call at a time."""
@@ -51,13 +42,7 @@ class LearnerProcess:
     def __init__(self, config: TrainConfig | WarmConfig) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # standard output of the run may be JSON
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-            )
+            self.process = start_child("ramet.train.local.learner_process", theirs.fileno())
         self._connection = Connection(ours.detach())
         self._busy = threading.Lock()
         self.version = BETWEEN_VERSIONS
@@ -84,7 +69,7 @@ class LearnerProcess:
         return answer.value
 
     def _how(self) -> str:
-        code = self._wait()
+        code = end_child(self.process)
         if code >= 0:
             return f"exit code {code}"
         killed = signal.Signals(-code).name
@@ -92,14 +77,7 @@ class LearnerProcess:
 
     def close(self) -> None:
         self._connection.close()
-        self._wait()
-
-    def _wait(self) -> int:
-        try:
-            return self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+        end_child(self.process)
 
 
 class ProcessBackend:

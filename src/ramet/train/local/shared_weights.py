@@ -44,7 +44,7 @@ class Shared:
         """The tensors by name, while the process that shared them runs. Once: the file is removed."""
         opened = {name: rebuild(*args) for name, (rebuild, args) in self.on_gpu.items()}
         if self.places:
-            flat = _mapped(self.file, sum_of(self.places))
+            flat = _mapped(self.file, _size(self.places))
             os.unlink(self.file)  # both processes have it mapped
             opened |= {name: _view(flat, place) for name, place in self.places.items()}
         return opened
@@ -73,7 +73,7 @@ def _moved(parameters: Mapping[str, nn.Parameter], places: Mapping[str, Place]) 
     folder = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
     handle, file = tempfile.mkstemp(prefix="ramet-weights-", dir=folder)
     os.close(handle)
-    flat = _mapped(file, sum_of(places))
+    flat = _mapped(file, _size(places))
     with torch.no_grad():
         for name, one in parameters.items():
             view = _view(flat, places[name])
@@ -82,7 +82,7 @@ def _moved(parameters: Mapping[str, nn.Parameter], places: Mapping[str, Place]) 
     return file
 
 
-def sum_of(places: Mapping[str, Place]) -> int:
+def _size(places: Mapping[str, Place]) -> int:
     return max(place.offset + place.size for place in places.values())
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +19,7 @@ import anyio.to_thread
 from ramet.engine.submitting import Submitting
 from ramet.errors import RametError
 from ramet.interfaces import Caching
+from ramet.train.child import end_child, start_child
 from ramet.train.players.link import Link
 from ramet.train.players.messages import (
     Call,
@@ -37,12 +36,6 @@ from ramet.train.players.messages import (
 )
 from ramet.train.players.pickling import loads, sendable
 from ramet.types import Completion, Meter, Tree
-
-# Ctrl-C reaches all processes, also while they start; the training process ends this one.
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from ramet.train.players.player import main; main()"
-)
-PATIENCE_S = 10.0  # for a player to end by itself
 
 
 class PlayerLost(Exception):
@@ -87,7 +80,7 @@ class PlayerProcess:
         """Start a process and wait until it is ready to play."""
         ours, theirs = socket.socketpair()
         with theirs:
-            player = cls(_start_process(theirs.fileno()), engine)
+            player = cls(start_child("ramet.train.players.player", theirs.fileno()), engine)
         player._link = await Link.open(ours, player._receive, player._lose)
         watch = partial(player._watch, asyncio.get_running_loop(), player._link)
         threading.Thread(target=watch, name="ramet player", daemon=True).start()
@@ -140,14 +133,7 @@ class PlayerProcess:
         """End the process; returns its exit code."""
         if self._link is not None:
             self._link.close()
-        return await anyio.to_thread.run_sync(self._wait)
-
-    def _wait(self) -> int:
-        try:
-            return self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+        return await anyio.to_thread.run_sync(end_child, self.process)
 
     def _send(self, message: Any) -> None:
         if self._link is not None and not self.lost:
@@ -222,14 +208,3 @@ class PlayerProcess:
         if not tree.done.is_set():  # a tree that has arrived is kept
             tree.message = message
             tree.done.set()
-
-
-def _start_process(descriptor: int) -> subprocess.Popen[bytes]:
-    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # "": the current folder
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", PROGRAM, str(descriptor)],
-        pass_fds=[descriptor],
-        stdin=subprocess.DEVNULL,
-        stdout=2,  # standard output of the run may be JSON
-        env={**os.environ, "PYTHONPATH": paths},
-    )
