@@ -25,7 +25,7 @@ def test_every_taskset_is_listed_on_one_line(tmp_path: Path) -> None:
 
 
 def test_samples_are_shown_with_the_tree_of_their_oracle(tmp_path: Path) -> None:
-    shown = printed(tmp_path, "tasks", "show", "craft", "--split", "hard", "-n", "2")
+    shown = printed(tmp_path, "tasks", "show", "craft:hard", "-n", "2")
     assert shown.startswith("craft: ")
     assert "\n  craft:extreme " in shown  # the other splits
     assert "craft:hard/0" in shown
@@ -68,6 +68,8 @@ def test_a_taskset_can_be_checked(tmp_path: Path) -> None:
     [
         (["tasks", "show", "crafft"], "did you mean craft?"),
         (["tasks", "show", "craft", "--split", "hardd"], "did you mean hard?"),
+        (["tasks", "show", "craft:hardd"], "did you mean hard?"),
+        (["tasks", "check", "craft:hard", "--split", "easy"], "two splits are given, 'hard' in 'craft:hard'"),
         (["tasks", "show", "craft", "--split", "hard", "--start", "999"], "has tasks 0 to 135, not 999"),
         (["tasks", "show", "arithmetic", "taskset.oprators=3"], "did you mean operators?"),
         (["tasks", "show", "arithmetic", "digits=3"], "unknown setting 'digits': did you mean taskset.digits?"),

@@ -12,7 +12,7 @@ MODEL, BUDGET, INPUT = "Model", "Budget", "Input"  # panels of the help
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, like runs/what-is-the-capital.")]
 DataPath = Annotated[str | None, typer.Option(help="Folder with task files, for tasksets that read files.")]
 TasksetName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of a taskset (`ramet tasks` lists them), or file.py:Name.")
+    str, typer.Argument(metavar="NAME[:SPLIT]", help="A taskset (`ramet tasks` lists them), or file.py:Name.")
 ]
 TasksetOptions = Annotated[
     list[str] | None,

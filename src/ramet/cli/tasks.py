@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ramet.cli.options import DataPath, Json, TasksetName, TasksetOptions
+
+if TYPE_CHECKING:
+    from ramet.interfaces import Taskset
 
 app = typer.Typer(help="List tasksets, show samples with the tree of their oracle, check a taskset.")
 
@@ -33,13 +36,11 @@ def show(
 ) -> None:
     """Print tasks of a taskset, each with the tree of its oracle.
 
-    Example: ramet tasks show arithmetic --split long -n 2
+    Example: ramet tasks show arithmetic:long -n 2
     """
-    from ramet.config import taskset_options
-    from ramet.tasks.registry import load_taskset
     from ramet.terminal.tasks import show_tasks
 
-    taskset = load_taskset(name, **taskset_options(options or [], data=data))
+    taskset, split = _load(name, split, options, data)
     show_tasks(taskset, split, num_tasks=num_tasks, start=start, dialect=dialect, as_json=json)
 
 
@@ -52,10 +53,20 @@ def check(
     data: DataPath = None,
 ) -> None:
     """Check a taskset: right answers score 1, wrong ones less, and the oracle solves its tasks in every dialect."""
-    from ramet.config import taskset_options
-    from ramet.tasks.registry import load_taskset
     from ramet.terminal.tasks import check_taskset
 
-    taskset = load_taskset(name, **taskset_options(options or [], data=data))
+    taskset, split = _load(name, split, options, data)
     if not check_taskset(taskset, split, num_tasks=num_tasks):
         raise typer.Exit(1)
+
+
+def _load(name: str, split: str | None, options: list[str] | None, data: str | None) -> tuple[Taskset, str | None]:
+    """The taskset and the split, which stands after the name or in an option."""
+    from ramet.config import taskset_options
+    from ramet.errors import ConfigError
+    from ramet.tasks.registry import load_taskset, split_spec
+
+    named, own = split_spec(name)
+    if own and split and own != split:
+        raise ConfigError(f"two splits are given, {own!r} in {name!r} and --split {split}: leave one out")
+    return load_taskset(named or name, **taskset_options(options or [], data=data)), own or split
