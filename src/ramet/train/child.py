@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 
 PATIENCE_S = 10.0  # for a process to end by itself
 
 
-def start_child(module: str, descriptor: int) -> subprocess.Popen[bytes]:
-    """Start `main` of a module in a new interpreter that has this end of a socket pair."""
+def start_child(
+    module: str, descriptor: int, *, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[bytes]:
+    """Start `main` of a module in a new interpreter that has this end of a socket pair.
+
+    `environment` are variables that it has unless they are set already.
+    """
     # Ctrl-C reaches all processes, also while they start; the training process ends this one.
     ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # "": the current folder
@@ -19,7 +26,7 @@ def start_child(module: str, descriptor: int) -> subprocess.Popen[bytes]:
         pass_fds=[descriptor],
         stdin=subprocess.DEVNULL,
         stdout=2,  # standard output of the run may be JSON
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**environment, **os.environ, "PYTHONPATH": paths},
     )
 
 

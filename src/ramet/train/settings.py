@@ -30,6 +30,7 @@ class SamplerConfig:
     dtype: Literal["bfloat16", "float16", "float32"] | None = None  # bfloat16 on a GPU, else float32
     max_batch: int | None = None  # requests per engine step
     cache_tokens: int | None = None  # size of the key-value cache, in tokens
+    keep_cache: bool = False  # nodes under way keep what older weights have read: faster, with `overlap`
     window: int | None = None  # longest text in tokens; default: what the model supports
 
 

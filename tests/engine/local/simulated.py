@@ -34,13 +34,16 @@ def sampled_alone(prompt: Sequence[int], *, max_tokens: int, seed: int) -> list[
 class SimulatedEngine:
     """A scheduler and a simulated device, stepped by hand. `lag` 1: results arrive after the next step is planned."""
 
-    def __init__(self, *, pages: int, size: int, max_batch: int, chunk: int, lag: int = 0) -> None:
+    def __init__(
+        self, *, pages: int, size: int, max_batch: int, chunk: int, lag: int = 0, keep_cache: bool = False
+    ) -> None:
         self.scheduler = Scheduler(
             PrefixCache(pages=pages, size=size),
             max_batch=max_batch,
             chunk=chunk,
             decode=lambda ids: "".join(map(str, ids)),
             collect_results=self.settle,
+            keep_cache=keep_cache,
         )
         self.size = size
         self.lag = lag

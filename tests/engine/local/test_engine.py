@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -152,6 +153,32 @@ def test_a_running_request_continues_with_the_new_weights_and_a_new_cache() -> N
     difference = (plain - torch.tensor(logprobs)).abs()
     assert float(difference[at_update + 1 :].max()) < 1e-4  # sampled with the new weights
     assert float(difference[:at_update].max()) > 0.01  # sampled with the old weights
+
+
+def test_a_node_that_keeps_its_cache_reads_old_keys_and_values_with_the_new_weights() -> None:
+    """The reference computes the text up to the update with the old weights, the rest with the new ones."""
+    model = make()
+    first, more = texts(1)[0], [7, 8, 9]
+
+    def turn(ids: list[int]) -> Completion:
+        asked = Prompt(messages=(), ids=tuple(ids), node_id="a")
+        return anyio.run(partial(engine.sample, asked, max_tokens=6, seed=5, stop_tokens=()))
+
+    with LocalEngine(model, max_batch=2, keep_cache=True) as engine:
+        before = turn(first)
+        read = [*first, *before.token_ids[:-1]]  # the last token of a turn is read by the next one
+        with torch.no_grad():
+            cache = model(torch.tensor([read]), use_cache=True).past_key_values
+        change(model)
+        assert engine.publish() == 1
+        after = turn([*first, *before.token_ids, *more])
+    assert after.cached_tokens == len(read)
+    assert after.policy_version == 1
+    new = [before.token_ids[-1], *more, *after.token_ids]
+    with torch.no_grad():
+        mixed = model(torch.tensor([new]), past_key_values=cache).logits[0, len(more) : -1].log_softmax(-1)
+    expected = mixed.gather(1, torch.tensor(after.token_ids).unsqueeze(1)).squeeze(1)
+    assert float((expected - torch.tensor(after.logprobs)).abs().max()) < 1e-4
 
 
 class Counting(CpuRunner):

@@ -13,13 +13,14 @@ from ramet.engine.local.request import Request
 from tests.engine.local.simulated import SimulatedEngine, check_pages, random_text, sampled_alone
 
 
-def play(*, seed: int, size: int, lag: int, tightness: float) -> SimulatedEngine:
+def play(*, seed: int, size: int, lag: int, tightness: float, keep_cache: bool = False) -> SimulatedEngine:
     """Run random requests with a cache of `tightness` times the longest text; checks the pages after every step."""
     rng = random.Random(seed)
     pieces = [[rng.randrange(7) for _ in range(rng.randrange(1, 40))] for _ in range(4)]
     longest = 4 * 40 + 12 + 40
     pages = int(tightness * longest / size) + 2
-    engine = SimulatedEngine(pages=pages, size=size, max_batch=rng.randrange(1, 9), chunk=rng.randrange(4, 64), lag=lag)
+    limits = {"pages": pages, "size": size, "max_batch": rng.randrange(1, 9), "chunk": rng.randrange(4, 64)}
+    engine = SimulatedEngine(**limits, lag=lag, keep_cache=keep_cache)
     asked: list[tuple[Request, list[int], int]] = []
     for _ in range(rng.randrange(1, 80)):
         for _ in range(rng.choice([0, 0, 0, 1, 5])):
@@ -59,11 +60,12 @@ def play(*, seed: int, size: int, lag: int, tightness: float) -> SimulatedEngine
     size=st.sampled_from([1, 2, 4, 16]),
     lag=st.sampled_from([0, 1]),
     tightness=st.sampled_from([1.0, 1.5, 4.0]),
+    keep_cache=st.booleans(),
 )
 def test_a_request_samples_the_same_tokens_as_alone_whatever_else_runs(
-    seed: int, size: int, lag: int, tightness: float
+    seed: int, size: int, lag: int, tightness: float, keep_cache: bool
 ) -> None:
-    play(seed=seed, size=size, lag=lag, tightness=tightness)
+    play(seed=seed, size=size, lag=lag, tightness=tightness, keep_cache=keep_cache)
 
 
 def test_the_random_requests_above_share_evict_and_preempt() -> None:
@@ -127,6 +129,40 @@ def test_a_node_between_turns_keeps_its_pages_while_ended_nodes_lose_theirs() ->
     engine.submit([*parent, 2], max_tokens=1, node_id="parent")
     engine.run()
     assert engine.scheduler.stats.prefill_tokens == before + 1
+
+
+def test_after_an_update_a_node_that_keeps_its_cache_computes_only_what_is_new() -> None:
+    engine = SimulatedEngine(pages=64, size=4, max_batch=4, chunk=64, keep_cache=True)
+    stats, text = engine.scheduler.stats, [1, 2, 3, 4, 5, 6, 1, 2]
+    engine.submit(text, max_tokens=1, node_id="early")
+    engine.run()
+    engine.scheduler.set_version(1)
+    engine.submit([*text, 3, 4], max_tokens=1, node_id="early")  # its second turn
+    engine.run()
+    assert stats.prefill_tokens == 8 + 2
+    engine.submit(text, max_tokens=1, node_id="late")  # with the same text: it does not get the cache of old weights
+    engine.run()
+    assert stats.prefill_tokens == 8 + 2 + 8
+    engine.scheduler.ended("early")
+    engine.submit([*text, 3, 4, 5], max_tokens=1, node_id="early")  # a new node of the same name
+    engine.run()
+    assert stats.prefill_tokens == 8 + 2 + 8 + 3
+
+
+@pytest.mark.parametrize(("keep_cache", "preempted", "computed"), [(False, 1, 12 + 15), (True, 0, 12)])
+def test_a_running_request_is_read_again_after_an_update_unless_it_keeps_its_cache(
+    keep_cache: bool, preempted: int, computed: int
+) -> None:
+    engine = SimulatedEngine(pages=64, size=4, max_batch=4, chunk=64, keep_cache=keep_cache)
+    request = engine.submit([1, 2, 3, 4, 5, 6] * 2, max_tokens=9, seed=1, node_id="a")
+    for _ in range(3):
+        engine.step()
+    engine.scheduler.set_version(1)
+    engine.run()
+    assert engine.scheduler.stats.preemptions == preempted
+    assert engine.scheduler.stats.prefill_tokens == computed
+    assert request.version == 0
+    assert request.sampled == sampled_alone([1, 2, 3, 4, 5, 6] * 2, max_tokens=9, seed=1)
 
 
 def test_without_node_ids_the_least_recently_used_pages_are_evicted_first() -> None:

@@ -27,7 +27,6 @@ from ramet.models import attention
 from ramet.tokens.render import Renderer
 from ramet.types import Completion, Meter, Prompt
 
-SMALLEST_CHUNK = 64
 THREAD_IDLE_S = 1.0  # the thread ends after this long without work; the next request starts another
 LOOP_IDLE_TIMEOUT_S = 20.0  # in lockstep, the longest wait for an event loop to become idle
 
@@ -42,6 +41,7 @@ class LocalEngine:
     its weights inside `with engine.updating():`. `max_batch` is the number of requests per step, `cache_tokens` the
     size of the key-value cache, `window` the longest prompt with completion, `chunk` the most tokens computed per step.
     Without `cache_tokens` the cache takes half of the free memory of a GPU, of which `spare_bytes` are left out.
+    With `keep_cache` a node keeps what older weights computed of its own text when the weights change.
     With `lockstep` a step starts only when all event loops that use the engine are idle, so that the same requests
     always form the same batches and results repeat bit for bit.
     """
@@ -61,6 +61,7 @@ class LocalEngine:
         top_p: float = 1.0,
         top_k: int = 0,
         lockstep: bool | None = None,
+        keep_cache: bool = False,
     ) -> None:
         self.model, self.renderer = setup.load(model, renderer, device, dtype)
         attention.attach(self.model)
@@ -80,6 +81,7 @@ class LocalEngine:
             chunk=setup.check_count("chunk", chunk, 8192 if on_cuda else 512),
             decode=setup.stop_decoder(self.renderer),
             collect_results=self._collect_results,
+            keep_cache=keep_cache,
         )
         self.stop_tokens = setup.end_tokens(self.model, self.renderer)
         known = self.model.config.get_text_config().vocab_size
@@ -186,7 +188,8 @@ class LocalEngine:
         """Change the weights inside this block: no step runs meanwhile, and the cache of the old weights is abandoned.
 
         Running requests continue with the new weights; their completion reports the version that sampled the first
-        token. `version` defaults to the next number; give it when earlier weights are loaded again.
+        token. `version` defaults to the next number; give it when earlier weights are loaded again. With `keep_cache`,
+        requests and nodes under way keep their cache; nodes that start later do not find it.
         """
         with self._changed:
             self._pending_updates += 1
@@ -341,28 +344,15 @@ class LocalEngine:
         self._notify_waiters()
 
     def _launch(self, step: Step) -> Results | None:
+        """None: it ran out of memory and was reverted."""
         try:
             return self.runner.launch(step)
-        except torch.OutOfMemoryError as error:
-            self._handle_out_of_memory(step, error)
         except RuntimeError as error:
-            if "allocate memory" not in str(error):
+            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
                 raise
-            self._handle_out_of_memory(step, error)
-        return None
-
-    def _handle_out_of_memory(self, step: Step, error: RuntimeError) -> None:
-        """Halve the chunk size; when it is already the smallest, fail the youngest request."""
-        del error
-        scheduler = self.scheduler
         self._collect_results()
-        scheduler.undo(step)
-        if step.chunks and scheduler.chunk > SMALLEST_CHUNK:
-            scheduler.chunk = max(SMALLEST_CHUNK, scheduler.chunk // 2)
-            return
-        youngest = step.sampling[-1] if step.sampling else step.chunks[-1].request
-        if not youngest.done:
-            scheduler.fail(youngest, "out of memory: give the engine a smaller cache_tokens or max_batch")
+        self.scheduler.shrink(step)
+        return None
 
     def _collect_results(self) -> None:
         """Record the results of the step in flight."""

@@ -46,6 +46,7 @@ class Request:
     cancelled: bool = False
 
     admissions: int = 0  # how often it was admitted
+    salt: int = 0  # of the part of the cache that it uses
     slot: int = -1  # index of its state on the device while it runs
     pages: list[Page] = field(default_factory=list[Page])
     linked: int = 0  # leading pages that are full and in the tree

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from ramet.engine.local.cache import Page, PrefixCache
 from ramet.engine.local.request import Request
 
+SMALLEST_CHUNK = 64
+
 
 @dataclass(slots=True, kw_only=True)
 class Stats:
@@ -57,7 +59,8 @@ class Step:
 class Scheduler:
     """Takes requests, plans steps, records their results.
 
-    `collect_results` is called before a request is preempted: it must record the results of the step in flight.
+    `collect_results` is called before a request is preempted: it must record the results of the step in flight. With
+    `keep_cache`, the keys and values of a node's text stay those of the weights that first read it.
     """
 
     def __init__(
@@ -68,12 +71,15 @@ class Scheduler:
         chunk: int,
         decode: Callable[[Sequence[int]], str],
         collect_results: Callable[[], None] = lambda: None,
+        keep_cache: bool = False,
     ) -> None:
         self.cache = cache
+        self.keep_cache = keep_cache
         self.chunk = chunk
         self.stats = Stats()
         self.version = 0  # of the weights
         self.salt = 0  # of the cache: changes with every update, even when an earlier version is loaded again
+        self._salts: dict[str, int] = {}  # by node under way, if it keeps its cache: the salt at its first turn
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # oldest first
         self.collect_results = collect_results
@@ -88,19 +94,23 @@ class Scheduler:
 
     def submit(self, request: Request) -> None:
         self._unpin(request.node_id)
+        if self.keep_cache and request.node_id:
+            self._salts.setdefault(request.node_id, self.salt)
         self.waiting.append(request)
 
     def ended(self, node_id: str) -> None:
         """Unpin the pages of a node that takes no more turns."""
         self._unpin(node_id)
+        self._salts.pop(node_id, None)
 
     def set_version(self, version: int) -> None:
-        """Start using new weights: preempt all running requests and abandon the cache of the old ones."""
+        """Start using new weights: preempt running requests and abandon the cache, unless nodes keep theirs."""
         self.collect_results()
-        for request in self.running[::-1]:
-            self._preempt(request)
-        for node_id in list(self.pinned):
-            self._unpin(node_id)
+        if not self.keep_cache:
+            for request in self.running[::-1]:
+                self._preempt(request)
+            for node_id in list(self.pinned):
+                self._unpin(node_id)
         self.version = version
         self.salt += 1
 
@@ -161,6 +171,16 @@ class Scheduler:
         for request in self.running[::-1]:
             self._preempt(request)
 
+    def shrink(self, step: Step) -> None:
+        """Revert a step that ran out of memory; later ones have half the chunk, or the youngest request fails."""
+        self.undo(step)
+        if step.chunks and self.chunk > SMALLEST_CHUNK:
+            self.chunk = max(SMALLEST_CHUNK, self.chunk // 2)
+            return
+        youngest = step.sampling[-1] if step.sampling else step.chunks[-1].request
+        if not youngest.done:
+            self.fail(youngest, "out of memory: give the engine a smaller cache_tokens or max_batch")
+
     def _plan_decodes(self, step: Step) -> None:
         if len(self.running) > self.cache.available:
             full = sum(request.planned == len(request.pages) * self.cache.size for request in self.running)
@@ -208,7 +228,8 @@ class Scheduler:
         for request in list(self.waiting):
             if budget <= 0 or not self._slots:
                 return
-            match = self.cache.match(request.ids, salt=self.salt, step=self._number)
+            request.salt = self._salts.get(request.node_id, self.salt)
+            match = self.cache.match(request.ids, salt=request.salt, step=self._number)
             if match.pending:
                 continue
             # Matched pages must not be evicted by the allocation below.
@@ -248,7 +269,7 @@ class Scheduler:
             request.version = self.version
         self.running.append(request)
         # From now on other requests match these pages and wait for them to be computed.
-        size, after = self.cache.size, known[-1] if known else self.cache.root(self.salt)
+        size, after = self.cache.size, known[-1] if known else self.cache.root(request.salt)
         for place, page in enumerate(new, start=len(known)):
             ids = tuple(request.ids[place * size : (place + 1) * size])
             if self.cache.link(page, ids, after=after, ready=0) is not page:
@@ -264,7 +285,7 @@ class Scheduler:
             ids = tuple(request.ids[place * size : (place + 1) * size])
             if page.parent is None or page.ids != ids:
                 cache.unlink(page)
-                after = request.pages[place - 1] if place else cache.root(self.salt)
+                after = request.pages[place - 1] if place else cache.root(request.salt)
                 known = cache.link(page, ids, after=after, ready=size)
                 if known is not page and known.ready == size:
                     cache.acquire([known])
@@ -284,7 +305,7 @@ class Scheduler:
         started = min(request.planned, len(request.ids)) - request.linked * size
         if 0 < started < size:
             place = request.linked
-            after = request.pages[place - 1] if place else cache.root(self.salt)
+            after = request.pages[place - 1] if place else cache.root(request.salt)
             cache.link(request.pages[place], tuple(request.ids[place * size :][:started]), after=after, ready=started)
         pages, request.pages, request.linked, request.synced = request.pages, [], 0, 0
         cache.release(pages)

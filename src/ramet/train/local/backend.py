@@ -201,6 +201,7 @@ def open_backend(config: TrainConfig | WarmConfig) -> LocalBackend:
         cache_tokens=sampler.cache_tokens,
         spare_bytes=missing_bytes(learner),
         window=sampler.window,
+        keep_cache=sampler.keep_cache,
     )
     return _backend(config, learner, engine, renderer, reference)
 

@@ -35,6 +35,9 @@ from ramet.train.players.pickling import dumps, loads
 from ramet.train.rows import Row
 from ramet.train.settings import TrainConfig, WarmConfig
 
+# With MPS, on one GPU: the short kernels of the engine, which trees wait for, go before those of the learner.
+BELOW_ENGINE = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+
 
 class LearnerProcess:
     """The process that learns, seen from the training process: one call at a time."""
@@ -42,7 +45,7 @@ class LearnerProcess:
     def __init__(self, config: TrainConfig | WarmConfig) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = start_child("ramet.train.local.learner_process", theirs.fileno())
+            self.process = start_child("ramet.train.local.learner_process", theirs.fileno(), environment=BELOW_ENGINE)
         self._connection = Connection(ours.detach())
         self._busy = threading.Lock()
         self.version = BETWEEN_VERSIONS
@@ -171,6 +174,7 @@ def open_backend(config: TrainConfig | WarmConfig) -> ProcessBackend:
             cache_tokens=sampler.cache_tokens,
             spare_bytes=learner.opened.missing_bytes if here == there else 0,
             window=sampler.window,
+            keep_cache=sampler.keep_cache,
         )
         trained = {name: one for name, one in policy.model.named_parameters() if one.requires_grad}
         return ProcessBackend(learner, engine, renderer=renderer, sampled=trained)
