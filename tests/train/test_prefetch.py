@@ -19,7 +19,7 @@ from ramet.errors import EngineError, TrainError
 from ramet.store import RunDir
 from ramet.train.loop import resume, train
 from ramet.train.metrics import tree_ages
-from ramet.train.phase import Phase, run_phase
+from ramet.train.phase import Phase, open_local, run_phase
 from ramet.train.prefetch import prefetching
 from ramet.train.settings import TrainConfig
 from ramet.train.step import Lesson
@@ -144,6 +144,30 @@ def test_a_run_that_collects_ahead_is_whole_bounded_and_goes_on_after_it_stopped
     assert [tree.id for tree in ramet.read_trees(run) if not tree.id.startswith("eval")] == [
         f"{step:06d}-{task:03d}-{member:03d}" for step in range(6) for task in range(2) for member in range(6)
     ]
+
+
+def test_nodes_that_keep_their_cache_are_not_read_again_after_an_update(tmp_path: Path, folder: Path) -> None:
+    """The gap between sampler and learner is still measured, on the trees that one version has sampled."""
+
+    def tokens_read(keep: str) -> int:
+        backend: list[Any] = []
+        read: list[int] = []
+
+        def opening(config: Any) -> Any:
+            backend.append(open_local(config))
+            return backend[0]
+
+        words = ("steps=4", "overlap=2", "overlap_by=groups", "max_age=4", "max_logprob_gap=0.001")
+        config = small.config(folder, *words, f"sampler.keep_cache={keep}")
+        train(
+            config,
+            runs=tmp_path / keep,
+            open_backend=opening,
+            on_step=lambda _: read.append(backend[0].engine.stats.prefill_tokens),
+        )
+        return read[-1]
+
+    assert tokens_read("true") < tokens_read("false")
 
 
 class Unchanging:

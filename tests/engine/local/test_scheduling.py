@@ -13,14 +13,22 @@ from ramet.engine.local.request import Request
 from tests.engine.local.simulated import SimulatedEngine, check_pages, random_text, sampled_alone
 
 
-def play(*, seed: int, size: int, lag: int, tightness: float, keep_cache: bool = False) -> SimulatedEngine:
+def play(
+    *,
+    seed: int,
+    size: int,
+    lag: int,
+    tightness: float,
+    keep_cache: bool = False,
+    make: type[SimulatedEngine] = SimulatedEngine,
+) -> SimulatedEngine:
     """Run random requests with a cache of `tightness` times the longest text; checks the pages after every step."""
     rng = random.Random(seed)
     pieces = [[rng.randrange(7) for _ in range(rng.randrange(1, 40))] for _ in range(4)]
     longest = 4 * 40 + 12 + 40
     pages = int(tightness * longest / size) + 2
     limits = {"pages": pages, "size": size, "max_batch": rng.randrange(1, 9), "chunk": rng.randrange(4, 64)}
-    engine = SimulatedEngine(**limits, lag=lag, keep_cache=keep_cache)
+    engine = make(**limits, lag=lag, keep_cache=keep_cache)
     asked: list[tuple[Request, list[int], int]] = []
     for _ in range(rng.randrange(1, 80)):
         for _ in range(rng.choice([0, 0, 0, 1, 5])):

@@ -55,7 +55,9 @@ def test_a_run_whose_learner_was_killed_is_resumed_and_has_the_bits_of_a_run_in_
 
 
 def test_the_engine_has_the_adapters_of_the_learner_after_the_last_update_of_a_step(folder: Path) -> None:
+    torch.set_num_threads(2)
     backend = open_backend(small.config(folder, "update.process=true", "update.lora_rank=4"))
+    assert torch.get_num_threads() == 1  # as in a run in one process: the model is very small
     rows = make_rows(prompt=8, answer=8, group=2, num_groups=2, vocabulary=500)
     before = {name: one.clone() for name, one in backend._sampled.items()}
 
@@ -81,7 +83,10 @@ def test_the_engine_has_the_adapters_of_the_learner_after_the_last_update_of_a_s
         assert backend.version == 1
     finally:
         backend.close()
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
     assert backend.learner.process.returncode == 0
+    assert threads == 2
 
 
 def test_shared_weights_are_read_in_place_and_leave_no_file() -> None:

@@ -11,10 +11,8 @@ the extra token of requests that have ended.
 from __future__ import annotations
 
 import gc
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,23 +23,16 @@ from transformers import PreTrainedModel
 from ramet.engine.local import kernels
 from ramet.engine.local.captures import CaptureGuard
 from ramet.engine.local.cpu import Results, Shape
-from ramet.engine.local.cuda_decoder import ROWS, CudaAttention, CudaFusedDecoder, Key, Memory
+from ramet.engine.local.cuda_decoder import CudaAttention, CudaFusedDecoder, Memory
+from ramet.engine.local.cuda_inputs import Inputs, Key, Layout, aligned, key_of
 from ramet.engine.local.decoder import Decoder, PlainDecoder, can_fuse
-from ramet.engine.local.request import Request
-from ramet.engine.local.sampling import BLOCK, keys
+from ramet.engine.local.sampling import BLOCK
 from ramet.engine.local.scheduler import Step
 from ramet.errors import ConfigError
 
 RING = 3  # buffers for steps in transit between host and device
 HIGH_PRIORITY = -1  # of the engine's stream: a step is short, and trees wait for it; the learner runs in between
-# Sizes that graphs are captured for: rows of steps that only decode, rows of steps with prompt chunks, and tokens
-# sampled in these. Steps of trees have many sizes, and a capture costs as much as many steps save, so there are few.
-DECODE_SIZES = (1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
-PREFILL_SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-SAMPLE_SIZES = (32, 128, 512)
-UPDATE_SIZES = (512, 8192)  # entries of page tables that change: in steps that only decode, and in others
 ATTEMPTS = 3  # captures of one size that may fail; after that its steps run without a graph
-ALIGNED = 4  # inputs begin at multiples of 16 bytes: Triton compiles a kernel again for another alignment
 
 
 class CudaRunner:
@@ -56,8 +47,6 @@ class CudaRunner:
             raise ConfigError(f"head_dim must be a power of two, at least 16, on a GPU; got {shape.head_dim}")
         device, dtype = model.device, model.dtype
         self.device, self.size, self.max_batch = device, page_size, max_batch
-        self.padding_slot = max_batch  # the slot of padding rows; it has a page of its own
-        self.padding_page = pages
         cache = torch.zeros(
             shape.layers, 2, pages + 1, shape.kv_heads, page_size, shape.head_dim, dtype=dtype, device=device
         )
@@ -67,6 +56,8 @@ class CudaRunner:
             last=torch.zeros(max_batch + 1, dtype=torch.int64, device=device),
             heads=model.config.get_text_config().num_attention_heads,
         )
+        width = self.memory.tables.shape[1]
+        self.inputs = Inputs(max_batch=max_batch, table_width=width, padding_page=pages)
         self.decoder: Decoder = CudaFusedDecoder(model) if can_fuse(model) else PlainDecoder(model)
         self.stream = torch.cuda.Stream(device, priority=HIGH_PRIORITY)
         self.guard = CaptureGuard()
@@ -112,8 +103,8 @@ class CudaRunner:
             return self._run(step)
 
     def _run(self, step: Step) -> Results:
-        updates, requests = self._updates(step), step.sampling
-        key = self._key(step, requests, len(updates))
+        updates, requests = self.inputs.updates(step), step.sampling
+        key = key_of(step, requests, len(updates))
         graph = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = Graph(self, key)
@@ -122,7 +113,7 @@ class CudaRunner:
             self._pinned[turn] = torch.zeros(graph.layout.size, dtype=torch.int32, pin_memory=True)
             self._host[turn] = self._pinned[turn].numpy()
         count = len(requests)
-        self._fill(graph, self._host[turn], step, requests, updates)
+        self.inputs.write(step, updates, graph.layout, self._host[turn])
         graph.inputs.copy_(self._pinned[turn][: graph.layout.size], non_blocking=True)
         graph.run()
         tokens, logprobs, ready = graph.fetch(turn)
@@ -133,109 +124,6 @@ class CudaRunner:
 
         return results
 
-    def _key(self, step: Step, requests: list[Request], updates: int) -> Key:
-        decodes, tokens = len(step.decodes), sum(chunk.end - chunk.start for chunk in step.chunks)
-        filtered = any(request.filtered for request in requests)
-        if not tokens:
-            rows = _round_up(decodes, DECODE_SIZES)
-            return Key(rows, rows, 0, _round_up(updates, UPDATE_SIZES), filtered)
-        rows = _round_up(decodes + tokens, PREFILL_SIZES)
-        samples = _round_up(max(decodes, len(requests)), SAMPLE_SIZES)
-        blocks = sum(-(-(chunk.end - chunk.start) // ROWS) for chunk in step.chunks)
-        # A chunk begins at most one block that is not full, and at most one chunk of a step does not sample.
-        most = rows // ROWS + samples + 1
-        updates = _round_up(updates, UPDATE_SIZES[1:])
-        return Key(rows, samples, most if blocks <= most else _power_of_two(blocks), updates, filtered)
-
-    def _updates(self, step: Step) -> list[tuple[int, int]]:
-        """Changed entries of the page tables: (index, page number)."""
-        width, changes = self.memory.tables.shape[1], []
-        for request in [*step.decodes, *(chunk.request for chunk in step.chunks)]:
-            if request.synced < len(request.pages):
-                start = request.slot * width
-                for place in range(request.synced, len(request.pages)):
-                    changes.append((start + place, request.pages[place].number))
-                request.synced = len(request.pages)
-        return changes
-
-    def _fill(
-        self, graph: Graph, host: np.ndarray, step: Step, requests: list[Request], updates: list[tuple[int, int]]
-    ) -> None:
-        """Write the inputs of a step into one array."""
-        layout = graph.layout
-        decodes = len(step.decodes)
-        part = layout.parts(host)
-        part["counts"][:] = decodes, 0, len(step.copies)
-        part["ids"][:decodes] = -1
-        part["positions"][:decodes] = [request.planned - 1 for request in step.decodes]
-        part["slots"][:decodes] = [request.slot for request in step.decodes]
-        part["picks"][:decodes] = np.arange(decodes)
-        at, picked, block = decodes, decodes, 0
-        for chunk in step.chunks:
-            number = chunk.end - chunk.start
-            part["ids"][at : at + number] = chunk.request.ids[chunk.start : chunk.end]
-            part["positions"][at : at + number] = np.arange(chunk.start, chunk.end)
-            part["slots"][at : at + number] = chunk.request.slot
-            for first in range(0, number, ROWS):
-                part["blocks"][2 * block : 2 * block + 2] = at + first, min(ROWS, number - first)
-                block += 1
-            at += number
-            if chunk.samples:
-                part["picks"][picked] = at - 1
-                picked += 1
-        part["counts"][1] = block
-        if step.copies:
-            part["copies"][: 2 * len(step.copies)] = np.array(step.copies, dtype=np.int32).reshape(-1)
-        part["ids"][at:] = 0
-        part["positions"][at:] = 0
-        part["slots"][at:] = self.padding_slot
-        sampling = [request.sampling for request in requests]
-        part["picks"][picked:] = 0
-        part["sampled_slots"][:picked] = [request.slot for request in requests]
-        part["sampled_slots"][picked:] = self.padding_slot
-        numbers = keys([each.seed for each in sampling], [request.draws - 1 for request in requests]).view(np.int32)
-        part["keys"][: 2 * picked] = numbers.reshape(-1)
-        part["temperature"][:picked] = [each.temperature for each in sampling]
-        part["temperature"][picked:] = 1.0
-        if graph.key.filtered:
-            part["top_p"][:picked] = [each.top_p for each in sampling]
-            part["top_p"][picked:] = 1.0
-            part["top_k"][:picked] = [each.top_k for each in sampling]
-            part["top_k"][picked:] = 0
-        count = len(updates)
-        part["update_at"][count:] = self.padding_slot * self.memory.tables.shape[1]
-        part["update_to"][count:] = self.padding_page
-        if updates:
-            places, pages = zip(*updates, strict=True)
-            part["update_at"][:count], part["update_to"][:count] = places, pages
-
-
-class Layout:
-    """The offsets of the inputs in the array that describes a step."""
-
-    FLOATS = ("temperature", "top_p")
-
-    def __init__(self, key: Key) -> None:
-        sizes = {
-            "counts": 3, "ids": key.rows, "positions": key.rows, "slots": key.rows, "picks": key.samples,
-            "sampled_slots": key.samples, "keys": 2 * key.samples, "temperature": key.samples, "top_p": key.samples,
-            "top_k": key.samples, "blocks": 2 * key.blocks, "update_at": key.updates, "update_to": key.updates,
-            "copies": 2 * key.blocks,  # a page is copied for a chunk, which has at least one block
-        }  # fmt: skip
-        self.spans: dict[str, slice] = {}
-        at = 0
-        for name, size in sizes.items():
-            self.spans[name] = slice(at, at + size)
-            at += _aligned(size)
-        self.size = at
-
-    def parts(self, array: Any) -> dict[str, Any]:
-        """Views by name, of a numpy array or a tensor."""
-        floats: Any = np.float32 if isinstance(array, np.ndarray) else torch.float32
-        return {
-            name: array[span].view(floats) if name in self.FLOATS else array[span] for name, span in self.spans.items()
-        }
-
 
 class Graph:
     """The CUDA graph of one step size, captured when it runs for the second time."""
@@ -244,7 +132,7 @@ class Graph:
         self.key = key
         self.layout = Layout(key)
         self.inputs = torch.zeros(self.layout.size, dtype=torch.int32, device=runner.device)
-        shape = 2, _aligned(key.samples)
+        shape = 2, aligned(key.samples)
         self.outputs = torch.zeros(shape, dtype=torch.int32, device=runner.device)
         self.tokens, self.logprobs = self.outputs[0], self.outputs[1].view(torch.float32)
         self._fetched = [
@@ -346,21 +234,6 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _round_up(count: int, sizes: tuple[int, ...]) -> int:
-    """The smallest size that is at least `count`; beyond the last one, the next power of two."""
-    place = bisect_left(sizes, count)
-    return sizes[place] if place < len(sizes) else _power_of_two(count)
-
-
-def _aligned(count: int) -> int:
-    """So many numbers of four bytes, rounded up to a multiple of `ALIGNED`."""
-    return -(-count // ALIGNED) * ALIGNED
-
-
-def _power_of_two(count: int) -> int:
-    return 1 << (count - 1).bit_length() if count > 1 else 1
 
 
 def _addresses(model: PreTrainedModel) -> list[int]:

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ramet.engine.local import kernels
+from ramet.engine.local.cuda_inputs import ROWS, Key
 from ramet.engine.local.decoder import FusedDecoder
 
-ROWS = 32  # prompt tokens per program in attention
 SPLIT_UP_TO = 264  # programs that fill a GPU
 
 
@@ -26,17 +26,6 @@ class Memory:
     tables: Tensor  # page numbers by slot
     last: Tensor  # newest token by slot
     heads: int
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """The sizes that a graph is captured for."""
-
-    rows: int
-    samples: int
-    blocks: int
-    updates: int
-    filtered: bool
 
 
 class CudaAttention:

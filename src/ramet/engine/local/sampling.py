@@ -21,20 +21,24 @@ BLOCK = 1024  # entries of the vocabulary per block
 BLOCKS_AT = 1 << 31  # the noise index of the first block, beyond those of entries
 
 UInt32s = npt.NDArray[np.uint32]
+UInt64s = npt.NDArray[np.uint64]
 SPLITMIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 MIX = (0x7FEB352D, 0x846CA68B)
 
 
-def keys(seeds: Sequence[int], places: Sequence[int]) -> UInt32s:
+def keys(seeds: Sequence[int] | UInt64s, places: Sequence[int] | UInt64s) -> UInt32s:
     """Two noise keys for each seed and position (SplitMix64).
 
     Example:
         keys([7, 7], [0, 1]).tolist()  # [[3098854039, 2125188677], [2790458877, 864995582]]
     """
-    wide = np.fromiter((seed & 0xFFFFFFFFFFFFFFFF for seed in seeds), dtype=np.uint64, count=len(seeds))
+    if isinstance(seeds, np.ndarray):
+        wide = seeds
+    else:
+        wide = np.fromiter((seed & 0xFFFFFFFFFFFFFFFF for seed in seeds), dtype=np.uint64, count=len(seeds))
     step, first, second = (np.uint64(number) for number in SPLITMIX)
 
-    def mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    def mixed(x: UInt64s) -> UInt64s:
         x = x + step
         x = (x ^ (x >> np.uint64(30))) * first
         x = (x ^ (x >> np.uint64(27))) * second

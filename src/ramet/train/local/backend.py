@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ramet.engine.local import LocalEngine
-from ramet.engine.local.setup import SINGLE_THREAD_BELOW
 from ramet.models.folders import load_model, model_folder
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
@@ -32,6 +30,7 @@ from ramet.train.local.learner import (
     make_learner,
     missing_bytes,
 )
+from ramet.train.local.overhead import Overhead
 from ramet.train.local.policy import Lora, Policy, prepare
 from ramet.train.loss import Loss
 from ramet.train.metrics import Stats
@@ -41,12 +40,6 @@ from ramet.train.settings import TrainConfig, WarmConfig
 T = TypeVar("T")
 Reference = Callable[[Sequence[Row], float], Tensor]  # log-probs of rows at a temperature
 BETWEEN_VERSIONS = -1
-# Seconds after which Python takes the interpreter lock from a thread that does not release it by itself. Every call of
-# torch in the engine's thread waits that long while trees or the learner compute in Python.
-SWITCH_INTERVAL_S = 0.0001
-# New objects after which Python looks for garbage among them; its default is 700. Hundreds of trees under way are
-# millions of objects that are not garbage, and looking at them again and again takes a sixth of the time of Python.
-GARBAGE_THRESHOLD = 50_000
 
 
 class LocalBackend:
@@ -78,10 +71,7 @@ class LocalBackend:
         self.reference = reference
         self.threaded = threaded
         self._between = False  # whether some, but not all updates of a step have been made
-        self._threads_before = torch.get_num_threads()
-        self._switch_interval_before = sys.getswitchinterval()
-        self._garbage_thresholds_before = gc.get_threshold()
-        self._limit_overhead()
+        self._overhead = Overhead(learner.policy.core)
 
     @property
     def version(self) -> int:
@@ -149,9 +139,7 @@ class LocalBackend:
     def close(self) -> None:
         """Stop the engine and free the memory, on the GPU too: the next model takes a share of what is free."""
         self.engine.close()
-        torch.set_num_threads(self._threads_before)
-        sys.setswitchinterval(self._switch_interval_before)
-        gc.set_threshold(*self._garbage_thresholds_before)
+        self._overhead.restore()
         del self.engine, self.learner, self.reference
         gc.collect()
         if torch.cuda.is_available():
@@ -169,19 +157,6 @@ class LocalBackend:
     def _run(self, work: Callable[[], T]) -> Awaitable[T]:
         """Run an update, in a worker thread if trees continue meanwhile. A cancelled caller waits for its end."""
         return anyio.to_thread.run_sync(work) if self.threaded else _call(work)
-
-    def _limit_overhead(self) -> None:
-        """One thread for a very small model on a CPU, as in the engine: several would mostly wait for each other.
-
-        On a GPU, the threads of the engine, of the trees and of the learner take turns often, and Python looks for
-        garbage less often.
-        """
-        core = self.learner.policy.core
-        if core.device.type == "cpu" and core.num_parameters() < SINGLE_THREAD_BELOW:
-            torch.set_num_threads(1)
-        if core.device.type == "cuda":
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
-            gc.set_threshold(GARBAGE_THRESHOLD, *self._garbage_thresholds_before[1:])
 
 
 async def _call(work: Callable[[], T]) -> T:

@@ -29,6 +29,7 @@ from ramet.tokens.render import TokenRenderer
 from ramet.train.child import end_child, start_child
 from ramet.train.local.backend import BETWEEN_VERSIONS, load_policy
 from ramet.train.local.learner_process import Answer, Opened, Request
+from ramet.train.local.overhead import Overhead
 from ramet.train.loss import Loss
 from ramet.train.metrics import Stats
 from ramet.train.players.pickling import dumps, loads
@@ -97,6 +98,7 @@ class ProcessBackend:
         self._sampled = sampled  # the weights of the engine that are trained, by name
         self._learnt = learner.opened.weights.open()
         self._copy()
+        self._overhead = Overhead(engine.model)
 
     @property
     def version(self) -> int:
@@ -136,6 +138,7 @@ class ProcessBackend:
     def close(self) -> None:
         """End both; the memory of the learner is freed by the end of its process."""
         self.engine.close()
+        self._overhead.restore()
         self._learnt.clear()
         self.learner.close()
         del self.engine, self._sampled
