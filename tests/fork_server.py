@@ -20,6 +20,8 @@ import socket
 import subprocess
 import sys
 import time
+import typing
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -161,8 +163,21 @@ def _preload(words: list[str]) -> None:
         if not name.startswith(NEVER if heavy else NEVER + HEAVY):
             with suppress(ImportError):  # of an optional package
                 import_module(name)
+    _prepare_commands()
+    for finalizer in tuple(weakref.finalize._registry):
+        finalizer.atexit = False  # of what is imported here; torch has hundreds, and each copy would call them
     gc.collect()
     gc.freeze()  # a copy shares this memory until it is written to
+
+
+def _prepare_commands() -> None:
+    """Evaluate the annotations of all commands, which are text: typer would do so in every copy, for every command."""
+    from ramet.cli.main import app
+
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    for command in (command.callback for group in groups if group for command in group.registered_commands):
+        if command:
+            command.__annotations__ = typing.get_type_hints(command, include_extras=True)
 
 
 def _carry_out(connection: socket.socket, files: list[int], request: dict[str, Any]) -> None:
