@@ -34,11 +34,16 @@ from tests.train import small
 from tests.train.separate import SeparateBackend
 
 FORKS = """
-import os, sys, torch
+import gc, os, sys
+gc.disable()  # there is next to nothing to collect while modules are imported
+import torch
 import transformers.models.llama.modeling_llama
+import anyio._backends._asyncio, pyarrow.parquet
 import ramet.train.local.backend
 torch.set_num_threads(1)
 from ramet.train.loop import resume
+gc.freeze()
+gc.enable()
 for path in sys.stdin:
     child = os.fork()
     if not child:
