@@ -2,9 +2,9 @@
 
     subprocess.run(fork_server.command("run", "q"), ...)
 
-What a test starts is a small process. It hands its arguments, environment, folder, standard input and outputs to the
-server, forwards signals to the copy, and ends with its exit code. Tests that kill use `installed`, because a kill can
-not be forwarded, and so does one test of each verb, because a copy does not notice a missing import.
+What a test starts is a small process, fork_client. It hands its arguments, environment, folder, standard input and
+outputs to the server, forwards signals to the copy, and ends with its exit code. Tests that kill use `installed`,
+because a kill can not be forwarded, and so does one test of each verb, because a copy does not notice a missing import.
 
 There is one server for all workers of a test run. It imports nothing before the first command, and ends, with all its
 copies, when the test run does.
@@ -12,7 +12,7 @@ copies, when the test run does.
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import select
 import signal
@@ -20,15 +20,17 @@ import socket
 import subprocess
 import sys
 import time
+import typing
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 PLACE = "RAMET_FORK_SERVER"  # the environment variable with the name of its socket
 INSTALLED = str(Path(sys.executable).with_name("ramet"))
 SOURCE = str(Path(__file__).parents[1] / "src")
+CLIENT = str(Path(__file__).with_name("fork_client.py"))
 HEAVY = ("ramet.models", "ramet.engine.local", "ramet.train.local")  # they import torch and transformers
 NEVER = ("ramet.__main__", "ramet.bench", "ramet.tasks.peers", "ramet.train.tinker", "ramet.engine.tinker")
 LIBRARIES = (
@@ -41,6 +43,7 @@ LIBRARIES = (
     "matplotlib.figure",
 )
 USE_TORCH = ("train", "warmstart", "fork")  # verbs whose first call makes the server import what is heavy
+LOCAL = "engine.device=cpu"  # a setting with which any verb does
 
 
 # In the test.
@@ -49,7 +52,7 @@ USE_TORCH = ("train", "warmstart", "fork")  # verbs whose first call makes the s
 def command(*words: str | bytes) -> list[str | bytes]:
     """The command line that starts a copy; where there can be none, the installed command."""
     place = os.environ.get(PLACE)
-    return installed(*words) if place is None else [sys.executable, "-I", "-S", __file__, place, *words]
+    return installed(*words) if place is None else [sys.executable, "-I", "-S", CLIENT, place, *words]
 
 
 def installed(*words: str | bytes) -> list[str | bytes]:
@@ -82,41 +85,6 @@ def environment(**more: str) -> dict[str, str]:
     return {**plain, "PYTHONPATH": SOURCE, **more}
 
 
-# In the small process.
-
-
-def ask(place: str, words: list[str]) -> int:
-    """Have `words` carried out by a copy of the server, and return its exit code."""
-    request = json.dumps({"words": words, "cwd": os.getcwd(), "env": dict(os.environ)}).encode()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.connect(f"\0{place}")
-        socket.send_fds(server, [len(request).to_bytes(4)], [0, 1, 2])
-        server.sendall(request)
-        pid = int.from_bytes(_receive(server, 4))
-
-        def forward(number: int, frame: FrameType | None) -> None:
-            del frame
-            os.kill(pid, number)
-
-        ended = os.pidfd_open(pid)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, forward)
-        server.sendall(b"!")  # signals reach the copy from here on
-        select.select([ended], [], [])
-        code = server.recv(4)
-        return int.from_bytes(code) if code else 1  # it raised
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        if not more:
-            raise ConnectionError("the fork server has ended")
-        data += more
-    return data
-
-
 # In the server.
 
 
@@ -143,9 +111,19 @@ def _read(connection: socket.socket) -> tuple[list[int], dict[str, Any]]:
     """Files and words of a command; no words if its test was killed meanwhile."""
     size, files, _, _ = socket.recv_fds(connection, 4, 3)
     try:
-        return files, json.loads(_receive(connection, int.from_bytes(size) or 1))
+        return files, marshal.loads(_receive(connection, int.from_bytes(size) or 1))
     except ConnectionError:
         return files, {}
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise ConnectionError("the test was killed")
+        data += more
+    return data
 
 
 def _preload(words: list[str]) -> None:
@@ -153,16 +131,31 @@ def _preload(words: list[str]) -> None:
     import gc
     from importlib import import_module
 
-    heavy = words[:1] and words[0] in USE_TORCH
+    heavy = LOCAL in words or (words[:1] and words[0] in USE_TORCH)
     if "torch" in sys.modules or ("ramet.cli.main" in sys.modules and not heavy):
         return
+    gc.disable()  # there is next to nothing to collect while modules are imported, and much to go through
     files = [file.relative_to(SOURCE).with_suffix("") for file in sorted(Path(SOURCE).rglob("*.py"))]
     for name in (*LIBRARIES, *(".".join(file.parts).removesuffix(".__init__") for file in files)):
         if not name.startswith(NEVER if heavy else NEVER + HEAVY):
             with suppress(ImportError):  # of an optional package
                 import_module(name)
+    _prepare_commands()
+    for finalizer in tuple(weakref.finalize._registry):
+        finalizer.atexit = False  # of what is imported here; torch has hundreds, and each copy would call them
     gc.collect()
+    gc.enable()
     gc.freeze()  # a copy shares this memory until it is written to
+
+
+def _prepare_commands() -> None:
+    """Evaluate the annotations of all commands, which are text: typer would do so in every copy, for every command."""
+    from ramet.cli.main import app
+
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    for command in (command.callback for group in groups if group for command in group.registered_commands):
+        if command:
+            command.__annotations__ = typing.get_type_hints(command, include_extras=True)
 
 
 def _carry_out(connection: socket.socket, files: list[int], request: dict[str, Any]) -> None:
@@ -202,7 +195,5 @@ def _exit_code() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        sys.exit(ask(sys.argv[1], sys.argv[2:]))
     sys.path[0] = str(Path(INSTALLED).parent)  # as in the installed command
     serve(socket.socket(fileno=int(os.environ.pop("RAMET_LISTENER"))))

@@ -24,6 +24,7 @@ from ramet.recipes import recipe_file
 from ramet.store.checkpoints import latest
 from ramet.train.loop import resolve_plan
 from ramet.train.settings import TrainConfig
+from tests.cli.test_main import Server
 from tests.waiting import PATIENCE_S, until
 
 FOLDER = Path(__file__).parent.parent / "experiments"
@@ -109,11 +110,22 @@ run = "ramet eval codes:eval --model {start} --methods single --budgets 60 -n 1 
 """
 
 
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
 def test_a_job_cut_off_by_the_time_is_resumed_jobs_run_in_order_and_what_is_done_is_not_repeated(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    script: ModuleType, tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, into, packed = tmp_path / "nano.toml", tmp_path / "runs", tmp_path / "nano.tar.gz"
-    file.write_text(NANO.replace("steps=1 warm.steps=1", "steps=100000 warm.steps=1"))
+    served = f"{{start}} engine.kind=http --base-url {server.url} --window 400"  # to load the model would take seconds
+    file.write_text(NANO.replace("steps=1 warm.steps=1", "steps=100000 warm.steps=1").replace("{start}", served))
     (job,) = script.read_experiment(file, into=into, values={})[:1]
     into.mkdir()
     lanes = script.Lanes([job], lanes=1, deadline=math.inf, stop_s=PATIENCE_S)

@@ -315,7 +315,6 @@ def test_the_hash_covers_only_the_weights(tmp_path: Path) -> None:
     assert weights_hash(tmp_path) != before
 
 
-@pytest.mark.slow
 def test_a_trained_model_is_evaluated_from_its_run_directory(tmp_path: Path) -> None:
     from tests.train import small
 

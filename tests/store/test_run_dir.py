@@ -169,7 +169,7 @@ def stored(*trees: ramet.Tree) -> list[ramet.Tree]:
 # Writing and reading.
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(trees())
 def test_a_tree_reads_back_equal_in_every_field(tree: ramet.Tree) -> None:
     assert stored(tree) == [tree]
@@ -519,7 +519,7 @@ def test_a_writer_killed_at_any_line_leaves_a_readable_directory(tmp_path: Path)
     assert sorted(found[found.index(0) :]) == found[found.index(0) :]
 
 
-@pytest.mark.parametrize("steps", range(10))
+@pytest.mark.parametrize("steps", [0, 1, 2, 5, 9])  # the test above has every line
 def test_a_killed_writer_leaves_a_readable_directory(tmp_path: Path, steps: int) -> None:
     command = [sys.executable, "-c", WRITER + "print('ready', flush=True)\nwrite(sys.argv[1], 1000)", tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:

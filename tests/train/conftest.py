@@ -1,7 +1,8 @@
-"""Tiny models are slower on several threads than on one."""
+"""Tiny models are slower on several threads than on one, and a run that ends looks for garbage among all objects."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -14,3 +15,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def older_objects_are_not_collected() -> None:
+    """Leave what earlier tests imported and keep out of garbage collection, as what was imported before all of them."""
+    gc.collect()
+    gc.freeze()

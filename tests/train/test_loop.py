@@ -34,11 +34,16 @@ from tests.train import small
 from tests.train.separate import SeparateBackend
 
 FORKS = """
-import os, sys, torch
+import gc, os, sys
+gc.disable()  # there is next to nothing to collect while modules are imported
+import torch
 import transformers.models.llama.modeling_llama
+import anyio._backends._asyncio, pyarrow.parquet
 import ramet.train.local.backend
 torch.set_num_threads(1)
 from ramet.train.loop import resume
+gc.freeze()
+gc.enable()
 for path in sys.stdin:
     child = os.fork()
     if not child:
@@ -207,7 +212,7 @@ def test_a_backend_that_cannot_sample_while_it_trains_refuses_overlap(tmp_path: 
     ids=["lora", "kl", "padded", "refill", "curriculum"],
 )
 def test_a_run_that_stopped_anywhere_goes_on_to_the_same_bits(tmp_path: Path, folder: Path, words: list[str]) -> None:
-    config = small.config(folder, *words)
+    config = small.config(folder, *words, "steps=3")
     whole = train(config, runs=tmp_path / "whole")
 
     def stop(record: dict[str, Any]) -> None:
@@ -331,16 +336,16 @@ def test_a_run_with_a_supervised_start_begins_where_that_ended_and_goes_on_from_
         "update": {"learning_rate": 0.01},
         "budget": {"tokens": 900, "turns": 9},
     }
-    config = small.config(folder, warm=warm | {"taskset": {"operators": 2}})
+    config = small.config(folder, "steps=3", warm=warm | {"taskset": {"operators": 2}})
     told: list[dict[str, Any]] = []
     whole = train(config, runs=tmp_path / "whole", on_step=told.append, open_backend=backend)
     assert [(record.get("part"), record["step"]) for record in told] == [("warm", step) for step in range(3)] + [
-        (None, step) for step in range(4)
+        (None, step) for step in range(3)
     ]
     assert told[0]["loss"] > told[2]["loss"]
     assert RunDir.open(whole.path / "warm").kind == "warmstart"
     plain = train(
-        small.config(whole.path / "warm"), runs=tmp_path / "plain", open_backend=backend
+        small.config(whole.path / "warm", "steps=3"), runs=tmp_path / "plain", open_backend=backend
     )  # a run stands for its last checkpoint
     assert bits(plain) == bits(whole)
     for last in (1, 4):  # in the supervised start, and after it

@@ -109,8 +109,7 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize(("rule", "temperature"), [*((rule, 0.7) for rule in RULES), ("rao", 1.0)])
 def test_ratios_of_a_whole_batch_are_one_at_the_version_that_sampled_it(
     backend: LocalBackend, folder: Path, rule: str, temperature: float
 ) -> None:

@@ -62,7 +62,7 @@ def play(
     return engine
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     size=st.sampled_from([1, 2, 4, 16]),

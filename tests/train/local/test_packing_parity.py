@@ -35,7 +35,7 @@ def step(policy: Policy, rows: Sequence[Row], *, tokens: int = 1000, loss: Loss 
 
 
 @pytest.mark.parametrize("family", PACKED)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=tries().filter(lambda rows: any(row.num_trained for row in rows)))
 def test_packed_and_padded_losses_and_gradients_agree(family: str, rows: list[Row]) -> None:
     packed, packed_gradients = step(PACKED[family], rows)
@@ -75,7 +75,7 @@ def test_corners_of_a_trie_agree_with_padding(family: str, rows: list[Row]) -> N
     assert largest_difference(packed_gradients, padded_gradients) < CLOSE
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=tries(most=6), seed=st.integers(0, 99), tokens=st.integers(12, 40))
 @pytest.mark.parametrize("aggregation", ["token", "node", "tree"])
 def test_neither_micro_batches_nor_the_order_of_rows_change_a_step(

@@ -148,7 +148,7 @@ def check_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(rows=tiny.tries(), loss=LOSSES, with_proximal=st.booleans())
 def test_the_gradient_is_that_of_the_local_backend(
     server: str, kind: Any, aggregation: Any, rows: list[Row], loss: Loss, with_proximal: bool
@@ -169,7 +169,7 @@ def test_the_gradient_is_that_of_the_local_backend(
 
 
 @pytest.mark.parametrize("server", SERVERS)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(rows=tiny.tries(), demos=tiny.tries(), loss=LOSSES)
 def test_two_calls_before_a_step_add_up(server: str, rows: list[Row], demos: list[Row], loss: Loss) -> None:
     """As with demonstrations beside trees: a mean over rows must know the rows of both calls."""
