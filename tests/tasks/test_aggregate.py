@@ -483,6 +483,17 @@ def test_a_task_can_have_a_single_line() -> None:
         assert len(tiny.task("long", index).context) == 2
 
 
+def test_lines_per_page_can_be_a_range_which_changes_nothing_but_the_pages() -> None:
+    taskset = Aggregate(lines=(20, 60), page=(5, 10))
+    tasks = [taskset.task("train", index) for index in range(40)]
+    found = {next(iter(task.context.values())).count("\n") + 1 for task in tasks}
+    assert found == {5, 6, 7, 8, 9, 10}
+    for index, task in enumerate(tasks):
+        other = Aggregate(lines=(20, 60), page=7).task("train", index)
+        assert "\n".join(task.context.values()) == "\n".join(other.context.values())
+        assert (task.question, task.reference) == (other.question, other.reference)
+
+
 def test_kinds_can_be_chosen() -> None:
     only = Aggregate(lines=(20, 30), kinds=["most", "least"])
     asked = {read_query(only.task("train", index).question) for index in range(30)}
@@ -497,7 +508,7 @@ def test_kinds_can_be_chosen() -> None:
         ({"lines": (9, 5)}, "lines must be a range from 1 up, the smaller first"),
         ({"topics": (1, 3)}, "topics must be a range from 2 up"),
         ({"topics": (3, 9)}, "topics must be at most 8"),
-        ({"page": 0}, "page at least 1"),
+        ({"page": 0}, "page must be a range from 1 up"),
         ({"kinds": []}, "kinds must be some of count, user"),
         ({"kinds": ["median"]}, "kinds must be some of count, user"),
         ({"users": "few"}, "users must be a whole number or a range"),

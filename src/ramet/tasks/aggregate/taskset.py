@@ -64,7 +64,7 @@ FIELDS = (*WITH_META, ("context", list))
 
 
 class Aggregate:
-    """Requests to classify by topic and count. `lines`, `topics` and `users` are ranges (least, most) per task.
+    """Requests to classify by topic and count. `lines`, `topics`, `users` and `page` are ranges (least, most) per task.
 
     `wording="brief"`: lines are a number and a request, and questions have few words. Of demonstrations: with
     `working="lines"` every line and every sum is written down; `clone_lines` is the most lines for one clone.
@@ -90,7 +90,7 @@ class Aggregate:
         long_lines: Sequence[int] | int = (2000, 2000),
         topics: Sequence[int] | int = (3, len(GRAMMAR)),
         users: Sequence[int] | int = (3, 8),
-        page: int = 50,
+        page: Sequence[int] | int = 50,
         kinds: Sequence[str] | str = tuple(QUESTIONS),
         seed: int = 0,
         data: str | Path | None = None,
@@ -103,14 +103,14 @@ class Aggregate:
     ) -> None:
         self.lines, self.long_lines = parse_range(lines, name="lines"), parse_range(long_lines, name="long_lines")
         self.topics, self.users = parse_range(topics, name="topics", least=2), parse_range(users, name="users")
-        if self.topics[1] > len(GRAMMAR) or page < 1:
-            raise ConfigError(f"{self.name}: topics must be at most {len(GRAMMAR)}, and page at least 1")
+        self.page = parse_range(page, name="page")
+        if self.topics[1] > len(GRAMMAR):
+            raise ConfigError(f"{self.name}: topics must be at most {len(GRAMMAR)}")
         if isinstance(clone_lines, bool) or not isinstance(clone_lines, int) or clone_lines < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"{self.name}: clone_lines is a whole number, 1 or more; got {clone_lines!r}")
         self.brief = self._choice(wording, WORDINGS, "wording") == "brief"
         self.line_by_line = self._choice(working, WORKINGS, "working") == "lines"
         self.clone_lines = clone_lines
-        self.page = page
         self.kinds = self._check_kinds(kinds)
         self.seed = seed
         self.data = data
@@ -147,12 +147,23 @@ class Aggregate:
             lines = [Line(text, topics[label]) for text, label in zip(texts, labels, strict=True)]
             drawn = draw_question(dice, self.kinds, lines, topics)
             if drawn is not None:
-                return self._task(f"{self.name}:{split}/{index}", topics, texts, labels, drawn)
+                return self._task(split, index, topics, texts, labels, drawn)
         raise ConfigError(f"{self.name}: these options leave no question with one answer for {split}")
 
+    def _page(self, split: str, index: int) -> int:
+        """The lines per page of a task."""
+        return Dice(self.name, self.seed, "page", split, index).between(*self.page)
+
     def _task(
-        self, name: str, topics: list[str], texts: list[str], labels: list[int], drawn: tuple[Query, list[str]]
+        self,
+        split: str,
+        index: int,
+        topics: list[str],
+        texts: list[str],
+        labels: list[int],
+        drawn: tuple[Query, list[str]],
     ) -> Task:
+        name, page = f"{self.name}:{split}/{index}", self._page(split, index)
         query, accepted = drawn
         reference: dict[str, Any] = {
             "kind": query.answers_with,
@@ -166,7 +177,7 @@ class Aggregate:
             return Task(
                 id=name,
                 question=f"The context lists {len(texts)} requests in pages, one per line. {asked}",
-                context=pages(numbered_in_pages(requests, self.page), self.page),
+                context=pages(numbered_in_pages(requests, page), page),
                 reference=reference | {"brief": True},
             )
         about = f"The context lists {len(texts)} user requests, one per line, in pages, {among(topics)}"
@@ -174,7 +185,7 @@ class Aggregate:
         return Task(
             id=name,
             question=f"{about} {asked}? {how(query)}",
-            context=pages(texts, self.page),
+            context=pages(texts, page),
             reference=reference,
         )
 
@@ -197,7 +208,7 @@ class Aggregate:
         return Task(
             id=f"{self.name}:{split}/{index}",
             question=row.fields["question"],
-            context=pages(texts, self.page),
+            context=pages(texts, self._page(split, index)),
             reference={
                 "kind": "number" if numeric else "label",
                 "answer": row.fields["answer"],
