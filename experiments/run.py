@@ -3,6 +3,7 @@
     python experiments/run.py experiments/arithmetic.toml --into runs/arithmetic --lanes 4
     python experiments/run.py experiments/arithmetic.toml --list             # only print the commands
     python experiments/run.py experiments/arithmetic.toml --rehearse         # all of it, tiny, on a CPU
+    python experiments/run.py experiments/craft.toml experiments/aggregate.toml --lanes 6 --minutes 55
 
 An experiment is a TOML file with jobs. Each runs one `ramet` command in a run directory of its own, INTO/NAME. A job
 that names another one in braces gets its run directory and waits for it:
@@ -11,6 +12,8 @@ that names another one in braces gets its run directory and waits for it:
     name = "clones-{seed}"
     each = {seed = [1, 2]}
     run = "ramet train arithmetic-135m model={start} warm.steps=0 seed={seed}"
+
+A job with `alone = true`, whose seconds count, runs when no other one does, after all others.
 """
 
 from __future__ import annotations
@@ -49,12 +52,18 @@ TINY = {  # what a rehearsal changes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One command; `needs` are the jobs whose run directories it names."""
+    """One command; `needs` are the jobs whose run directories it names. `alone`: it runs when no other job does."""
 
     name: str
     command: tuple[str, ...]
     folder: Path
     needs: frozenset[str]
+    alone: bool = False
+
+    @property
+    def key(self) -> Path:
+        """Its name among the jobs of several files."""
+        return self.folder.parent / self.name
 
     @property
     def done(self) -> Path:
@@ -89,15 +98,15 @@ def read_experiment(file: Path, *, into: Path, values: Mapping[str, str], tiny: 
     for row in table.get("job", [{}]):
         if not all(isinstance(row.get(field), str) for field in ("name", "run")):
             raise SystemExit(f"{file}: every [[job]] has a name and a run, both texts")
-    rows = [(row["run"], {**values, **chosen}, row["name"]) for row in table["job"] for chosen in _choices(row)]
+    rows = [(row, {**values, **chosen}) for row in table["job"] for chosen in _choices(row)]
     words = {key: str(value) for key, value in table.get("words", {}).items()}
-    named = [(run, chosen, fill(name, chosen)) for run, chosen, name in rows]
-    folders = {name: into / (name + ("-single" if "--single" in run.split() else "")) for run, _, name in named}
+    named = [(fill(row["name"], chosen), row, chosen) for row, chosen in rows]
+    folders = {name: into / (name + ("-single" if "--single" in row["run"].split() else "")) for name, row, _ in named}
     if len(folders) < len(named):
-        raise SystemExit(f"{file}: two jobs have the same name: {', '.join(name for _, _, name in named)}")
+        raise SystemExit(f"{file}: two jobs have the same name: {', '.join(name for name, _, _ in named)}")
     if twice := words.keys() & folders.keys():
         raise SystemExit(f"{file}: {min(twice)} is both a word and a job")
-    return [_job(name, run, {**words, **chosen}, folders, tiny=tiny) for run, chosen, name in named]
+    return [_job(name, row, {**words, **chosen}, folders, tiny=tiny) for name, row, chosen in named]
 
 
 def _choices(row: Mapping[str, Any]) -> Iterator[dict[str, str]]:
@@ -126,9 +135,11 @@ def fill(text: str, values: Mapping[str, str], *, used: set[str] | None = None) 
     raise SystemExit(f"words name each other in a circle: {text[:80]}")
 
 
-def _job(name: str, run: str, words: Mapping[str, str], folders: Mapping[str, Path], *, tiny: bool) -> Job:
+def _job(
+    name: str, row: Mapping[str, Any], words: Mapping[str, str], folders: Mapping[str, Path], *, tiny: bool
+) -> Job:
     used: set[str] = set()
-    text = fill(run, {**words, **{job: str(folder) for job, folder in folders.items()}}, used=used)
+    text = fill(row["run"], {**words, **{job: str(folder) for job, folder in folders.items()}}, used=used)
     if missing := NAME.findall(text):
         raise SystemExit(f"{name}: {{{missing[0]}}} is neither a job nor a word; jobs: {', '.join(folders)}")
     try:
@@ -141,7 +152,22 @@ def _job(name: str, run: str, words: Mapping[str, str], folders: Mapping[str, Pa
         rest += TINY.get(kind, "").split()
         rest += TINY["warm"].split() if kind == "train" and "warm.steps=0" not in rest else []
     where = [fill(word, {"into": str(folders[name].parent), "name": name}) for word in WHERE[kind]]
-    return Job(name=name, command=(kind, *rest, *where), folder=folders[name], needs=frozenset(used & folders.keys()))
+    needs = frozenset(used & folders.keys())
+    return Job(
+        name=name, command=(kind, *rest, *where), folder=folders[name], needs=needs, alone=row.get("alone", False)
+    )
+
+
+def choose(jobs: Sequence[Job], wanted: Sequence[str]) -> list[Job]:
+    """The jobs of these names, and those that they need; all jobs if no name is given."""
+    by_key = {job.key: job for job in jobs}
+    chosen: set[Path] = set()
+    more = [job for job in jobs if job.name in wanted or not wanted]
+    while more:
+        chosen |= {job.key for job in more}
+        needed = {job.folder.parent / name for job in more for name in job.needs}
+        more = [by_key[key] for key in needed - chosen]
+    return [job for job in jobs if job.key in chosen]
 
 
 WHERE = {  # how each command is given the place of its results
@@ -161,8 +187,8 @@ class Lanes:
         self.deadline = deadline
         self.stop_s = stop_s
         self.began = time.monotonic()
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self.tries: dict[str, int] = {}
+        self.running: dict[Path, subprocess.Popen[bytes]] = {}
+        self.tries: dict[Path, int] = {}
         self.shown = self.began
 
     def run(self) -> int:
@@ -180,7 +206,7 @@ class Lanes:
         finally:
             self._stop()
         open_jobs = [job for job in self.jobs if not job.done.exists()]
-        failed = [job for job in open_jobs if self.tries.get(job.name, 0) >= TRIES]
+        failed = [job for job in open_jobs if self.tries.get(job.key, 0) >= TRIES]
         for job in open_jobs:
             if job.waits_for:
                 self._print(f"not started: {job.name} waits for {', '.join(job.waits_for)}")
@@ -188,26 +214,29 @@ class Lanes:
         return 0 if not open_jobs else 1 if failed else 3
 
     def _start(self) -> None:
-        for job in self.jobs:
-            if len(self.running) >= self.lanes:
-                return
-            over = job.done.exists() or job.name in self.running or self.tries.get(job.name, 0) >= TRIES
-            if over or job.waits_for:
-                continue
+        ready = [job for job in self.jobs if self._is_ready(job)]
+        together = [job for job in ready if not job.alone]
+        busy = any(job.alone for job in self.jobs if job.key in self.running)
+        room = 0 if busy else self.lanes - len(self.running)
+        for job in together[:room] or ([] if self.running else ready[:1]):
             self._print(f"start {job.name}")
-            self.running[job.name] = job.start()
+            self.running[job.key] = job.start()
+
+    def _is_ready(self, job: Job) -> bool:
+        over = job.done.exists() or job.key in self.running or self.tries.get(job.key, 0) >= TRIES
+        return not over and not job.waits_for
 
     def _end(self) -> None:
         for job in self.jobs:
-            process = self.running.get(job.name)
+            process = self.running.get(job.key)
             if process is None or process.poll() is None:
                 continue
-            del self.running[job.name]
+            del self.running[job.key]
             if process.returncode == 0:
                 job.done.touch()
                 self._print(f"done  {job.name}")
             else:
-                self.tries[job.name] = self.tries.get(job.name, 0) + 1
+                self.tries[job.key] = self.tries.get(job.key, 0) + 1
                 self._print(f"failed {job.name} (exit code {process.returncode}): {_last_line(job.log)}")
 
     def _show(self) -> None:
@@ -215,7 +244,7 @@ class Lanes:
             return
         self.shown = time.monotonic()
         for job in self.jobs:
-            if job.name in self.running:
+            if job.key in self.running:
                 self._print(f"      {job.name}: {_last_line(job.log)}")
 
     def _stop(self) -> None:
@@ -223,13 +252,13 @@ class Lanes:
         for process in self.running.values():
             process.send_signal(signal.SIGINT)
         end = time.monotonic() + self.stop_s
-        for name, process in self.running.items():
+        for key, process in self.running.items():
             try:
                 process.wait(max(0.1, end - time.monotonic()))
             except (subprocess.TimeoutExpired, KeyboardInterrupt):
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            self._print(f"stopped {name}")
+            self._print(f"stopped {key.name}")
 
     def _print(self, text: str) -> None:
         print(f"{(time.monotonic() - self.began) / 60:5.1f} min  {text}", flush=True)
@@ -240,13 +269,16 @@ def _last_line(log: Path) -> str:
     return lines[-1][:160] if lines else ""
 
 
-def pack(jobs: Sequence[Job], file: Path) -> None:
-    """A tar of what is worth keeping: settings, metrics, records, logs, reports, and the last trees of trainings."""
+def pack(jobs: Sequence[Job], file: Path, *, levels: int = 0) -> None:
+    """A tar of what is worth keeping: settings, metrics, records, logs, reports, and the last trees of trainings.
+
+    Names begin with the folder of the job, or with `levels` folders above it.
+    """
     with tarfile.open(file, "w:gz") as tar:
         for job in jobs:
             for path in [job.log, *_worth_keeping(job.folder)]:
                 if path.is_file():
-                    tar.add(path, arcname=str(path.relative_to(job.folder.parent)))
+                    tar.add(path, arcname=str(path.relative_to(job.folder.parents[levels])))
     print(f"{file}: {file.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
@@ -263,13 +295,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("experiment", type=Path, help="a TOML file with jobs")
-    parser.add_argument("--into", type=Path, help="folder for all run directories (default: runs/NAME)")
+    parser.add_argument("experiment", type=Path, nargs="+", help="TOML files with jobs")
+    parser.add_argument(
+        "--into", type=Path, help="folder for all run directories (default: runs/NAME); of several files, INTO/NAME"
+    )
     parser.add_argument("--lanes", type=int, default=1, help="jobs at the same time (default: 1)")
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="interrupt what is under way after this time"
     )
-    parser.add_argument("--only", default="", help="jobs to run, by name, with a comma between them")
+    parser.add_argument("--only", default="", help="jobs to run and those they need: names with a comma between them")
     parser.add_argument("--data", default="", help="folder with task files, for experiments that read them")
     parser.add_argument("--rehearse", action="store_true", help="one step, a few tasks, a tiny random model")
     parser.add_argument("--list", action="store_true", help="only print the commands")
@@ -277,24 +311,29 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     if options.lanes < 1:
         parser.error(f"--lanes is a whole number from 1 up; got {options.lanes}")
-    into = options.into or Path("runs") / (options.experiment.stem + ("-rehearsal" if options.rehearse else ""))
+    several = len(options.experiment) > 1
     values = {"data": options.data, "model": "smollm2"}
-    if options.rehearse:
-        values["model"] = str(tiny_model(into / "tiny"))
-    jobs = read_experiment(options.experiment, into=into, values=values, tiny=options.rehearse)
+    jobs: list[Job] = []
+    for file in options.experiment:
+        default = Path("runs") / (file.stem + ("-rehearsal" if options.rehearse else ""))
+        into = default if options.into is None else options.into / file.stem if several else options.into
+        if options.rehearse:
+            values["model"] = str(tiny_model(into / "tiny"))
+        jobs += read_experiment(file, into=into, values=values, tiny=options.rehearse)
     wanted = [name for name in options.only.split(",") if name]
     if unknown := set(wanted) - {job.name for job in jobs}:
         parser.error(f"--only: no job {min(unknown)}; jobs: {', '.join(job.name for job in jobs)}")
-    jobs = [job for job in jobs if not wanted or job.name in wanted]
+    jobs = choose(jobs, wanted)
     if options.list:
         for job in jobs:
             print(f"ramet {shlex.join(job.command)}")
         return 0
-    into.mkdir(parents=True, exist_ok=True)
+    for job in jobs:
+        job.folder.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + options.minutes * 60 - STOP_S
     code = Lanes(jobs, lanes=options.lanes, deadline=deadline).run()
     if options.pack:
-        pack(jobs, options.pack)
+        pack(jobs, options.pack, levels=int(several))
     return code
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+import shlex
+import subprocess
 import sys
 import tarfile
 import threading
@@ -179,6 +181,47 @@ def test_a_job_that_fails_is_tried_twice_and_those_that_need_it_are_left_out(
     assert printed.count("failed start (exit code 2): ramet: unknown setting 'stepz'") == 2
     assert "not started: eval-3 waits for start" in printed
     assert "0 of 2 jobs done" in printed
+
+
+def test_jobs_of_several_files_share_lanes_and_one_that_runs_alone_comes_last(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    order = tmp_path / "order"
+    note = f"import sys; open({str(order)!r}, 'a').write(sys.argv[1] + chr(10))"
+
+    class Noted(script.Job):
+        """Notes when it begins and when it ends."""
+
+        def start(self) -> subprocess.Popen[bytes]:
+            name = self.key.relative_to(tmp_path)
+            commands = [shlex.join([sys.executable, "-c", note, f"{event} {name}"]) for event in ("begin", "end")]
+            return subprocess.Popen(["sh", "-c", " && ".join(commands)])
+
+    def job(folder: str, name: str, *, needs: tuple[str, ...] = (), alone: bool = False) -> Any:
+        place = tmp_path / folder / name
+        place.mkdir(parents=True)
+        return Noted(name=name, command=(), folder=place, needs=frozenset(needs), alone=alone)
+
+    jobs = [job("a", "quiet", alone=True), job("a", "x"), job("b", "x"), job("b", "y", needs=("x",))]
+    assert script.Lanes(jobs, lanes=3, deadline=math.inf).run() == 0
+    events = order.read_text().splitlines()
+    assert sorted(events[:-2]) == ["begin a/x", "begin b/x", "begin b/y", "end a/x", "end b/x", "end b/y"]
+    assert events.index("begin b/y") > events.index("end b/x")
+    assert events[-2:] == ["begin a/quiet", "end a/quiet"]
+
+
+def test_jobs_that_are_chosen_bring_those_they_need(script: ModuleType, tmp_path: Path) -> None:
+    files = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    for file in files:
+        file.write_text(NANO)
+    jobs = [job for file in files for job in script.read_experiment(file, into=tmp_path / file.stem, values={})]
+    assert [job.key.relative_to(tmp_path) for job in script.choose(jobs, ["eval-3"])] == [
+        Path("one/start"),
+        Path("one/eval-3"),
+        Path("two/start"),
+        Path("two/eval-3"),
+    ]
+    assert [job.name for job in script.choose(jobs, ["start"])] == ["start", "start"]
 
 
 def steps_of(run: Path) -> int:
