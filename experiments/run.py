@@ -13,7 +13,8 @@ that names another one in braces gets its run directory and waits for it:
     each = {seed = [1, 2]}
     run = "ramet train arithmetic-135m model={start} warm.steps=0 seed={seed}"
 
-A job with `alone = true`, whose seconds count, runs when no other one does, after all others.
+A job with `alone = true`, whose seconds count, runs when no other one does, after all others. Files with the same
+`group` share a folder, and what both have is run once.
 """
 
 from __future__ import annotations
@@ -89,12 +90,16 @@ class Job:
             return subprocess.Popen([sys.executable, "-m", "ramet", *words], stdout=log, stderr=log, process_group=0)
 
 
-def read_experiment(file: Path, *, into: Path, values: Mapping[str, str], tiny: bool = False) -> list[Job]:
-    """The jobs of a file, in its order. `values` are what `{data}` and the like stand for."""
+def read_table(file: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise SystemExit(f"{file}: {error}") from None
+
+
+def read_experiment(file: Path, *, into: Path, values: Mapping[str, str], tiny: bool = False) -> list[Job]:
+    """The jobs of a file, in its order. `values` are what `{data}` and the like stand for."""
+    table = read_table(file)
     for row in table.get("job", [{}]):
         if not all(isinstance(row.get(field), str) for field in ("name", "run")):
             raise SystemExit(f"{file}: every [[job]] has a name and a run, both texts")
@@ -156,6 +161,15 @@ def _job(
     return Job(
         name=name, command=(kind, *rest, *where), folder=folders[name], needs=needs, alone=row.get("alone", False)
     )
+
+
+def merged(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs without those that another file of the same group has too."""
+    found: dict[Path, Job] = {}
+    for job in jobs:
+        if found.setdefault(job.key, job) != job:
+            raise SystemExit(f"two different jobs are called {job.key}")
+    return list(found.values())
 
 
 def choose(jobs: Sequence[Job], wanted: Sequence[str]) -> list[Job]:
@@ -297,7 +311,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("experiment", type=Path, nargs="+", help="TOML files with jobs")
     parser.add_argument(
-        "--into", type=Path, help="folder for all run directories (default: runs/NAME); of several files, INTO/NAME"
+        "--into", type=Path, help="folder for all run directories (default: runs/GROUP); of several files, INTO/GROUP"
     )
     parser.add_argument("--lanes", type=int, default=1, help="jobs at the same time (default: 1)")
     parser.add_argument(
@@ -315,11 +329,13 @@ def main(words: Sequence[str] | None = None) -> int:
     values = {"data": options.data, "model": "smollm2"}
     jobs: list[Job] = []
     for file in options.experiment:
-        default = Path("runs") / (file.stem + ("-rehearsal" if options.rehearse else ""))
-        into = default if options.into is None else options.into / file.stem if several else options.into
+        group = read_table(file).get("group", file.stem)
+        default = Path("runs") / (group + ("-rehearsal" if options.rehearse else ""))
+        into = default if options.into is None else options.into / group if several else options.into
         if options.rehearse:
             values["model"] = str(tiny_model(into / "tiny"))
         jobs += read_experiment(file, into=into, values=values, tiny=options.rehearse)
+    jobs = merged(jobs)
     wanted = [name for name in options.only.split(",") if name]
     if unknown := set(wanted) - {job.name for job in jobs}:
         parser.error(f"--only: no job {min(unknown)}; jobs: {', '.join(job.name for job in jobs)}")

@@ -224,6 +224,21 @@ def test_jobs_that_are_chosen_bring_those_they_need(script: ModuleType, tmp_path
     assert [job.name for job in script.choose(jobs, ["start"])] == ["start", "start"]
 
 
+def test_files_of_one_group_share_the_jobs_that_both_have(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grouped = NANO.replace("[words]", 'group = "nano"\n[words]')
+    (tmp_path / "one.toml").write_text(grouped)
+    (tmp_path / "two.toml").write_text(grouped.replace("[3]", "[3, 4]"))
+    files = [str(tmp_path / "one.toml"), str(tmp_path / "two.toml")]
+    assert script.main([*files, "--into", "R", "--list"]) == 0
+    commands = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in commands] == ["name=start", "R/nano/eval-3", "R/nano/eval-4"]
+    (tmp_path / "two.toml").write_text(grouped.replace("steps=1", "steps=2"))
+    with pytest.raises(SystemExit, match="two different jobs are called R/nano/start"):
+        script.main([*files, "--into", "R", "--list"])
+
+
 def steps_of(run: Path) -> int:
     file = run / "metrics.jsonl"
     return file.read_text().count("\n") if file.exists() else 0

@@ -46,7 +46,7 @@ class CudaRunner:
         if shape.head_dim & (shape.head_dim - 1) or shape.head_dim < 16:
             raise ConfigError(f"head_dim must be a power of two, at least 16, on a GPU; got {shape.head_dim}")
         device, dtype = model.device, model.dtype
-        self.device, self.size, self.max_batch = device, page_size, max_batch
+        self.device = device
         cache = torch.zeros(
             shape.layers, 2, pages + 1, shape.kv_heads, page_size, shape.head_dim, dtype=dtype, device=device
         )
