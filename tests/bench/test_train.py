@@ -11,7 +11,7 @@ import pytest
 from ramet.bench.random_models import RANDOM_MODELS, write_random_model
 from ramet.bench.train import Lane, bench, lanes
 from ramet.bench.train_clock import Seconds
-from ramet.bench.train_report import PARTS, limit, shares
+from ramet.bench.train_report import PARTS, limit, report, shares
 from ramet.config import load
 from ramet.errors import ConfigError
 from ramet.models.folders import load_model
@@ -52,6 +52,17 @@ def test_a_difference_of_sums_is_taken_field_by_field() -> None:
     assert Seconds(wall=5.0, tokens=70) - Seconds(wall=2.0, tokens=30) == Seconds(wall=3.0, tokens=40)
 
 
+def test_the_table_has_the_times_of_a_gpu_only_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    gpu = {"prompts": 500, "decoding": 0.3, "decoding_steps": 100, "reading": 1.0, "reading_steps": 200}
+    facts = {"name": "overlap=2", "tokens_per_s": 500.0, "peak_gib": None}
+    report("on a GPU", [result(**gpu) | facts], json_to=None)
+    shown = capsys.readouterr().out
+    assert "prompt tokens read per token                   │ 0.50" in shown
+    assert "GPU: ms per step that decodes; that also reads │ 3.0; 5.0" in shown
+    report("on a CPU", [result(**gpu | {"reading_steps": 0}) | facts], json_to=None)
+    assert "ms per step" not in capsys.readouterr().out
+
+
 def test_lanes_are_compared_with_parts_one_after_the_other() -> None:
     assert lanes(load(TrainConfig, words=["collect.processes=3"])) == [
         Lane(kind="turns", name="one after the other", overlap=0, processes=0),
@@ -72,6 +83,8 @@ def test_all_lanes_run_and_their_parts_are_measured(tmp_path: Path, capsys: pyte
         spent = lane["seconds"]
         assert spent["tokens"] > 0
         assert spent["steps"] > 0
+        assert spent["prompts"] > 0
+        assert spent["reading_steps"] == 0  # a CPU computes a step when it is launched
         assert 0 < spent["storing"] + spent["credit"] <= spent["process"]
         assert lane["limit"]
     assert found["results"][2]["seconds"]["players"] > 0

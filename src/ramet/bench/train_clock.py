@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Seconds:
-    """Sums since the beginning of a run. All but `wall`, `device` and `learning` are processor time."""
+    """Sums since the beginning of a run. Times of threads and processes are processor time."""
 
     wall: float = 0.0
     loop: float = 0.0  # the event loop: playing trees, or the calls of players
@@ -39,8 +39,13 @@ class Seconds:
     learning: float = 0.0  # forward and backward passes, optimiser
     process: float = 0.0  # all threads of this process
     players: float = 0.0  # other processes: those that play trees, and one that learns
+    decoding: float = 0.0  # a GPU computes steps that only decode, other work on it in between included
+    reading: float = 0.0  # the same for steps that read prompts too
     tokens: int = 0  # generated
+    prompts: int = 0  # tokens of prompts that were computed
     steps: int = 0  # of the engine
+    decoding_steps: int = 0
+    reading_steps: int = 0
 
     def __sub__(self, other: Seconds) -> Seconds:
         return Seconds(**{each.name: getattr(self, each.name) - getattr(other, each.name) for each in fields(self)})
@@ -65,9 +70,14 @@ class Clock:
             storing=sums.storing,
             credit=sums.credit,
             learning=sums.learning,
+            decoding=sums.decoding,
+            reading=sums.reading,
+            decoding_steps=sums.decoding_steps,
+            reading_steps=sums.reading_steps,
             process=time.process_time(),
             players=children_seconds(),
             tokens=counts.generated_tokens,
+            prompts=counts.prefill_tokens,
             steps=counts.steps,
         )
 
@@ -98,8 +108,35 @@ class ClockedRunner:
         return getattr(self._inner, name)
 
     def launch(self, step: Step) -> Results:
+        begun = self._mark()
         results = self._on_device(lambda: self._inner.launch(step), counted=self._inner.lag == 0)
-        return lambda: self._on_device(results)
+        ended = self._mark()
+
+        def collected() -> Any:
+            found = self._on_device(results)
+            if begun is not None:
+                self._count(step, begun, ended)
+            return found
+
+        return collected
+
+    def _mark(self) -> Any:
+        """An event on the engine's stream; None on a CPU."""
+        if not hasattr(self._inner, "stream"):
+            return None
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self._inner.stream)
+        return event
+
+    def _count(self, step: Step, begun: Any, ended: Any) -> None:
+        ended.synchronize()
+        sums, seconds = self._clock.sums, begun.elapsed_time(ended) / 1e3
+        if step.chunks:
+            sums.reading, sums.reading_steps = sums.reading + seconds, sums.reading_steps + 1
+        else:
+            sums.decoding, sums.decoding_steps = sums.decoding + seconds, sums.decoding_steps + 1
 
     def _on_device(self, work: Callable[[], T], *, counted: bool = True) -> T:
         """Count the time of `work` as that of the device, and what the engine's thread has computed so far."""

@@ -70,6 +70,13 @@ def report(title: str, results: Sequence[dict[str, Any]], *, json_to: Path | Non
     _print(title, results, to_stderr=str(json_to) == "-")
 
 
+def _step_times(result: Facts) -> str:
+    """Milliseconds of the device per step, by kind of step."""
+    seconds = result["seconds"]
+    each = [1e3 * seconds[kind] / max(1, seconds[f"{kind}_steps"]) for kind in ("decoding", "reading")]
+    return "; ".join(f"{time:.1f}" for time in each)
+
+
 def _print(title: str, results: Sequence[Facts], *, to_stderr: bool) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -81,6 +88,10 @@ def _print(title: str, results: Sequence[Facts], *, to_stderr: bool) -> None:
     table.add_row("generated tokens/s", *(f"{result['tokens_per_s']:,.0f}" for result in results))
     table.add_row("times the first", *(f"{result['times_first']:.2f}" for result in results))
     table.add_row("tokens per engine step", *(f"{result['tokens_per_engine_step']:.0f}" for result in results))
+    read = (result["seconds"]["prompts"] / max(1, result["seconds"]["tokens"]) for result in results)
+    table.add_row("prompt tokens read per token", *(f"{each:.2f}" for each in read))
+    if results[0]["seconds"]["reading_steps"]:
+        table.add_row("GPU: ms per step that decodes; that also reads", *map(_step_times, results))
     if results[0]["peak_gib"] is not None:
         table.add_row("peak GPU memory, GiB", *(f"{result['peak_gib']:.1f}" for result in results))
     if "save_s" in results[0]:
