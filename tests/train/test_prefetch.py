@@ -157,7 +157,7 @@ def test_nodes_that_keep_their_cache_are_not_read_again_after_an_update(tmp_path
             backend.append(open_local(config))
             return backend[0]
 
-        words = ("steps=4", "overlap=2", "overlap_by=groups", "max_age=4", "max_logprob_gap=0.001")
+        words = ("steps=4", "overlap=2", "overlap_by=groups", "max_age=4", "max_logprob_gap=0.0001")
         config = small.config(folder, *words, f"sampler.keep_cache={keep}")
         train(
             config,

@@ -157,6 +157,19 @@ def test_after_an_update_a_node_that_keeps_its_cache_computes_only_what_is_new()
     assert stats.prefill_tokens == 8 + 2 + 8 + 3
 
 
+def test_a_node_that_waited_during_an_update_is_read_by_the_new_weights_alone() -> None:
+    engine = SimulatedEngine(pages=64, size=4, max_batch=1, chunk=64, keep_cache=True)
+    text = [1, 2, 3, 4, 5, 6, 1, 2]
+    engine.submit(text, max_tokens=3, node_id="first")
+    second = engine.submit(text, max_tokens=1, node_id="second")
+    engine.step()
+    assert second.version == -1  # there is one slot
+    engine.scheduler.set_version(1)
+    engine.run()
+    assert second.version == 1
+    assert engine.scheduler.stats.prefill_tokens == 8 + 8
+
+
 @pytest.mark.parametrize(("keep_cache", "preempted", "computed"), [(False, 1, 12 + 15), (True, 0, 12)])
 def test_a_running_request_is_read_again_after_an_update_unless_it_keeps_its_cache(
     keep_cache: bool, preempted: int, computed: int

@@ -79,7 +79,7 @@ class Scheduler:
         self.stats = Stats()
         self.version = 0  # of the weights
         self.salt = 0  # of the cache: changes with every update, even when an earlier version is loaded again
-        self._salts: dict[str, int] = {}  # by node under way, if it keeps its cache: the salt at its first turn
+        self._salts: dict[str, int] = {}  # by node under way, if it keeps its cache: the salt when it was first read
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # oldest first
         self.collect_results = collect_results
@@ -94,8 +94,6 @@ class Scheduler:
 
     def submit(self, request: Request) -> None:
         self._unpin(request.node_id)
-        if self.keep_cache and request.node_id:
-            self._salts.setdefault(request.node_id, self.salt)
         self.waiting.append(request)
 
     def ended(self, node_id: str) -> None:
@@ -267,6 +265,8 @@ class Scheduler:
         request.linked = len(known)
         if request.version < 0:
             request.version = self.version
+        if self.keep_cache and request.node_id:
+            self._salts.setdefault(request.node_id, request.salt)
         self.running.append(request)
         # From now on other requests match these pages and wait for them to be computed.
         size, after = self.cache.size, known[-1] if known else self.cache.root(request.salt)
