@@ -26,7 +26,7 @@ from ramet.recipes import recipe_file
 from ramet.store.checkpoints import latest
 from ramet.train.loop import resolve_plan
 from ramet.train.settings import TrainConfig
-from tests.cli.test_main import Server
+from tests.cli.test_main import Server, serving
 from tests.waiting import PATIENCE_S, until
 
 FOLDER = Path(__file__).parent.parent / "experiments"
@@ -114,12 +114,8 @@ run = "ramet eval codes:eval --model {start} --methods single --budgets 60 -n 1 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Server()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_a_job_cut_off_by_the_time_is_resumed_jobs_run_in_order_and_what_is_done_is_not_repeated(

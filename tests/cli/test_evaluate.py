@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ramet.evaluate.model import Model, find_model, weights_hash
 from ramet.evaluate.suite.definition import find_suite
 from ramet.evaluate.suite.run import resolve_suite
 from ramet.store import RunDir, read_trees
-from tests.cli.test_main import KEY, Server, call, complaint, printed
+from tests.cli.test_main import KEY, Server, call, complaint, printed, serving
 from tests.fork_server import environment, installed
 from tests.waiting import until
 
@@ -46,13 +45,8 @@ class Tiring(Server):
 
 @pytest.fixture
 def server() -> Iterator[Tiring]:
-    with Tiring() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Tiring()) as server:
         yield server
-        server.closing.set()
-        server.shutdown()
-        thread.join()
 
 
 def words(server: Tiring, *more: str) -> list[str]:

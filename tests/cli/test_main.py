@@ -8,9 +8,10 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -76,15 +77,25 @@ class Handler(BaseHTTPRequestHandler):
         del format, args
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as server:
+S = TypeVar("S", bound=Server)
+
+
+@contextmanager
+def serving(server: S) -> Iterator[S]:
+    """The server answers inside this block."""
+    with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
         server.closing.set()
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(Server()) as server:
+        yield server
 
 
 def call(

@@ -7,7 +7,6 @@ import json
 import random
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -30,7 +29,7 @@ from ramet.terminal.live import table as live_table
 from ramet.terminal.query import print_query
 from ramet.terminal.trees import show_node, show_trees
 from ramet.types import NOT_PRINTED, Piece, Refusal, State, Stop, Turn, Verdict, printable
-from tests.cli.test_main import Server
+from tests.cli.test_main import Server, serving
 
 ALPHABET = "\x1b]0;\x07[2J\x9b31m\u202e\r\b\x7fab <>[/red]\n\t\u2066"
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r\b"
@@ -118,12 +117,8 @@ class HostileServer(Server):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[HostileServer]:
-    with HostileServer() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(HostileServer()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize(
