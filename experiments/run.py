@@ -67,6 +67,11 @@ class Job:
         return self.folder.parent / self.name
 
     @property
+    def names(self) -> set[str]:
+        """What `--only` may call it: its name, or GROUP/NAME where several files have a job of that name."""
+        return {self.name, f"{self.folder.parent.name}/{self.name}"}
+
+    @property
     def done(self) -> Path:
         return self.folder.parent / f"{self.name}.done"
 
@@ -154,7 +159,8 @@ def _job(
     if program != "ramet" or kind not in WHERE:
         raise SystemExit(f"{name}: a command begins with ramet and one of {', '.join(WHERE)}; got {text!r}")
     if tiny:
-        rest += TINY.get(kind, "").split()
+        only_start = kind == "train" and "steps=0" in rest
+        rest += [word for word in TINY.get(kind, "").split() if not (only_start and word == "steps=1")]
         rest += TINY["warm"].split() if kind == "train" and "warm.steps=0" not in rest else []
     where = [fill(word, {"into": str(folders[name].parent), "name": name}) for word in WHERE[kind]]
     needs = frozenset(used & folders.keys())
@@ -176,7 +182,7 @@ def choose(jobs: Sequence[Job], wanted: Sequence[str]) -> list[Job]:
     """The jobs of these names, and those that they need; all jobs if no name is given."""
     by_key = {job.key: job for job in jobs}
     chosen: set[Path] = set()
-    more = [job for job in jobs if job.name in wanted or not wanted]
+    more = [job for job in jobs if job.names & set(wanted) or not wanted]
     while more:
         chosen |= {job.key for job in more}
         needed = {job.folder.parent / name for job in more for name in job.needs}
@@ -317,7 +323,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="interrupt what is under way after this time"
     )
-    parser.add_argument("--only", default="", help="jobs to run and those they need: names with a comma between them")
+    parser.add_argument(
+        "--only", default="", help="jobs to run and those they need: NAME or GROUP/NAME, with a comma between them"
+    )
     parser.add_argument("--data", default="", help="folder with task files, for experiments that read them")
     parser.add_argument("--rehearse", action="store_true", help="one step, a few tasks, a tiny random model")
     parser.add_argument("--list", action="store_true", help="only print the commands")
@@ -337,7 +345,7 @@ def main(words: Sequence[str] | None = None) -> int:
         jobs += read_experiment(file, into=into, values=values, tiny=options.rehearse)
     jobs = merged(jobs)
     wanted = [name for name in options.only.split(",") if name]
-    if unknown := set(wanted) - {job.name for job in jobs}:
+    if unknown := set(wanted).difference(*(job.names for job in jobs)):
         parser.error(f"--only: no job {min(unknown)}; jobs: {', '.join(job.name for job in jobs)}")
     jobs = choose(jobs, wanted)
     if options.list:

@@ -24,12 +24,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import ramet
+from ramet.config import load
 from ramet.errors import ConfigError, StoreError, TrainError
 from ramet.store import RunDir, query
-from ramet.store.checkpoints import STATE, latest, list_checkpoints
+from ramet.store.checkpoints import STATE, checkpoint_path, latest, list_checkpoints, newest_model
 from ramet.train.loop import resume, train
 from ramet.train.phase import OpenBackend, open_local
 from ramet.train.rows import Row
+from ramet.train.settings import TrainConfig, resolve_model_path
 from tests.train import small
 from tests.train.separate import SeparateBackend
 
@@ -360,6 +362,33 @@ def test_a_run_with_a_supervised_start_begins_where_that_ended_and_goes_on_from_
         again = resume(tmp_path / str(last) / "train", open_backend=backend)
         assert bits(again) == bits(whole)
         assert numbers(again) == numbers(whole)
+
+
+def test_a_run_of_no_steps_is_a_supervised_start_and_goes_on_to_the_same_bits(
+    tmp_path: Path, folder: Path, backend: OpenBackend
+) -> None:
+    warm = {"steps": 2, "trees_per_step": 2, "save_every": 1, "budget": {"tokens": 900, "turns": 9}}
+    whole = train(small.config(folder, "steps=2", warm=warm), runs=tmp_path / "whole", open_backend=backend)
+    told: list[dict[str, Any]] = []
+
+    def stop(record: dict[str, Any]) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        train(small.config(folder, "steps=0", warm=warm), runs=tmp_path, on_step=stop, open_backend=backend)
+    start = resume(tmp_path / "train", on_step=told.append, open_backend=backend)
+    assert [(record["part"], record["step"]) for record in told] == [("warm", 0), ("warm", 1)]
+    assert start.metrics() == []
+    assert newest_model(start.path) == checkpoint_path(start.path / "warm", 2)
+    assert resolve_model_path(str(start.path)) == str(newest_model(start.path))
+    resume(start.path, on_step=told.append, open_backend=backend)  # nothing is left to do
+    assert len(told) == 2
+    assert bits(resume(start.path, steps=2, open_backend=backend)) == bits(whole)
+
+
+def test_a_run_of_no_steps_without_a_supervised_start_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^steps=0 leaves nothing to do: this run has no supervised start"):
+        load(TrainConfig, words=["steps=0"])
 
 
 def test_a_run_that_has_no_time_left_stops_saved_after_its_step(

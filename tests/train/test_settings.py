@@ -72,7 +72,8 @@ def test_reading_settings_loads_no_torch() -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("steps=0", "steps is a number from 1 up; got 0"),
+        ("steps=0", "steps=0 leaves nothing to do: this run has no supervised start (warm.steps)"),
+        ("steps=-1", "steps is a number from 0 up; got -1"),
         ("temperature=0", "temperature is a number above 0; got 0"),
         ("task=arithmetic", "arithmetic needs a split: arithmetic:train, arithmetic:eval, arithmetic:long"),
         ("eval.task=a:b/3", "'a:b/3' is not a taskset and its split"),

@@ -110,6 +110,11 @@ def _forward(
     return plan.attend(layer, queries, keys, values, scale).unsqueeze(0), None
 
 
+def leave_uncompiled() -> None:
+    """Make `torch.compile` call plans as they are. Not done at import, because it loads the compiler."""
+    AttentionInterface.register(NAME, torch.compiler.disable(_forward))
+
+
 def _mask(*sizes: Any, **options: Any) -> Tensor | None:
     return sdpa_mask(*sizes, **options) if _active.plan is None else None
 

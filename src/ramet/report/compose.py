@@ -23,12 +23,13 @@ from ramet.report.page_tables import (
     split_tables,
 )
 from ramet.report.plots import evaluation_pictures, overview_picture
-from ramet.report.read import WARM_START, Run, newest_trees, read_trees, read_warm_start
+from ramet.report.read import Run, newest_trees, read_trees, read_warm_start
 from ramet.report.timeline import MAX_NODES, timeline
 from ramet.report.training import sql_hint, step_details, training_table, trees_table
 from ramet.report.viewer import Linked, tree_link
 from ramet.report.when import when_picture
 from ramet.store import slug
+from ramet.store.checkpoints import WARM
 from ramet.types import Tree, is_right
 
 WHEN = "when-to-delegate"  # file of the picture that the page begins with
@@ -176,7 +177,7 @@ def _timeline(trees: Sequence[Tree], *, name: str) -> list[Picture]:
 
 def _training(run: Run, story: Story | None, *, name: str, linked: bool) -> PagePart:
     start = read_warm_start(run)
-    before = [] if start is None else training_pictures(start, name=f"{name}{WARM_START}-")
+    before = [] if start is None else training_pictures(start, name=f"{name}{WARM}-")
     pictures = [*before, *training_pictures(run, name=name)]
     trees = list(read_trees(run, newest_trees(run, RECENT_TREES)).values())
     timelines = _timeline(trees, name=f"{name}timeline")

@@ -18,12 +18,12 @@ from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.journal import read_records
 from ramet.evaluate.record import Record
 from ramet.store import RunDir
+from ramet.store.checkpoints import WARM
 from ramet.store.seal import read_table
 from ramet.store.tree_files import check_file, read_file
 from ramet.types import Tree
 
 PARTS = ("meta.json", "config.toml", "metrics.jsonl", "records.parquet", "trees")
-WARM_START = "warm"  # folder inside a training run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +104,8 @@ def read_run(path: Path) -> Run:
 
 def read_warm_start(run: Run) -> Run | None:
     """The warm start inside the directory of a training run."""
-    inside = run.path / WARM_START
-    return replace(read_run(inside), name=f"{run.name}/{WARM_START}") if (inside / "metrics.jsonl").is_file() else None
+    inside = run.path / WARM
+    return replace(read_run(inside), name=f"{run.name}/{WARM}") if (inside / "metrics.jsonl").is_file() else None
 
 
 def read_trees(run: Run, ids: Iterable[str]) -> dict[str, Tree]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from ramet.errors import StoreError
 from ramet.store.atomic import temporary_name, write_text
 
+WARM = "warm"  # the run directory of a supervised start, inside that of its run
 STATE = "learner.safetensors"  # optimiser state and full-precision weights, beside the model's own files
 
 
@@ -34,6 +35,11 @@ def latest(run: Path) -> Path | None:
     """The newest checkpoint of a run; None when it has none yet."""
     folders = list_checkpoints(run)
     return folders[-1] if folders else None
+
+
+def newest_model(run: Path) -> Path | None:
+    """The newest checkpoint of a run, or of its supervised start while it has none of its own."""
+    return latest(run) or latest(run / WARM)
 
 
 def checkpoint_step(checkpoint: Path | None) -> int:

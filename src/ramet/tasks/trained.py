@@ -15,7 +15,7 @@ from typing import Any, cast
 from ramet.errors import ConfigError, StoreError, did_you_mean
 from ramet.models.folders import BUILTIN_MODELS
 from ramet.store import RunDir
-from ramet.store.checkpoints import best_folder, latest
+from ramet.store.checkpoints import best_folder, latest, newest_model
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
 
 TRAINING_KINDS = ("train", "warmstart")
@@ -89,7 +89,7 @@ def newest_checkpoint(run: RunDir) -> Path:
     if run.kind not in TRAINING_KINDS:
         kinds = " or ".join(TRAINING_KINDS)
         raise ConfigError(f"{run.path} was made by ramet {run.kind} and holds no model: give a run of {kinds}")
-    checkpoint = latest(run.path)
+    checkpoint = newest_model(run.path)
     if checkpoint is None:
         raise ConfigError(f"{run.path} has no checkpoint yet")
     return checkpoint

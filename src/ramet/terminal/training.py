@@ -18,7 +18,7 @@ from rich.text import Text
 from ramet.errors import EngineError
 from ramet.evaluate.format import share
 from ramet.store import RunDir
-from ramet.store.checkpoints import best_folder, latest, read_best
+from ramet.store.checkpoints import WARM, best_folder, newest_model, read_best
 from ramet.terminal.console import command, out, warn
 from ramet.train.track import scalars
 from ramet.train.watch import CEASED, STOPPED
@@ -102,7 +102,8 @@ class TrainingView:
     def on_start(self, run: RunDir) -> None:
         settings = run.settings
         self.name, self.kind = str(run.path), run.kind
-        self.totals = {"train": settings["steps"], "warm": settings.get("warm", {}).get("steps", 0)}
+        self.totals = {"train": settings["steps"], WARM: settings.get(WARM, {}).get("steps", 0)}
+        self.part = "train" if settings["steps"] else WARM
         self.records = {"train": run.metrics()}
         self.times = [self.now()]
 
@@ -263,7 +264,7 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
         if started and not as_json:
             out.print(f"resume with: {resume_command(started[0])}", style="dim")
         raise
-    if view.was_complete:
+    if view.was_complete and view.totals["train"]:
         steps = view.totals["train"]
         warn(f"{run.path} has done all its steps ({steps:,}); to lengthen it: {resume_command(run)} steps={2 * steps}")
     if not as_json:
@@ -272,13 +273,15 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
 
 
 def _print_ending(run: RunDir, view: TrainingView) -> None:
-    out.print(f"{latest(run.path) or run.path}  ({run_command(run)})", style="dim")
+    out.print(f"{newest_model(run.path) or run.path}  ({run_command(run)})", style="dim")
     for line in ending(run, view.records.get("train", []), view.steps_left):
         out.print(line, style="dim", soft_wrap=True)
 
 
 def ending(run: RunDir, records: Sequence[dict[str, Any]], steps_left: int) -> list[str]:
-    """Why a run ended before its last step, and how to go on."""
+    """Why a run ended before its last step, or has none, and how to go on."""
+    if not run.settings["steps"]:
+        return [f"the supervised start is done; to go on with RL: {resume_command(run)} steps=N"]
     if not steps_left:
         return []
     reason = records[-1].get(STOPPED) if records else None

@@ -43,7 +43,7 @@ def parse_length(given: Mapping[str, Any], run: Path, kind: type[TrainConfig] | 
 def length_notes(run: RunDir, kind: type[TrainConfig] | type[WarmConfig], steps: int | None) -> list[str]:
     """What another number of steps changes besides the end of the run, a sentence each."""
     config = load(kind, file=run.path / "config.toml")
-    if steps is None or steps == config.steps:
+    if steps is None or steps == config.steps or not config.steps:
         return []
     done, notes = checkpoint_step(latest(run.path)), list[str]()
     if config.update.schedule != "constant" and done < steps:

@@ -122,12 +122,20 @@ def resume(
     check_plugins(RunDir.open(path), accept_changes=accept_changes)
     with reopen_run(path, kind="train") as run:
         config = change_length(run, load(TrainConfig, file=run.path / "config.toml"), steps=steps, minutes=minutes)
-        if is_complete(run, config.steps):
+        if _is_over(run, config):
             on_start(run)
             return run
         plan = resolve_plan(config)
         opened = open_backend or Configured(config)
         return _continue(plan, run, None, open_backend=opened, on_step=on_step, on_start=on_start)
+
+
+def _is_over(run: RunDir, config: TrainConfig) -> bool:
+    """Whether all steps are done: those of RL, or of the supervised start if there is nothing else."""
+    warm = warm_config(config)
+    if config.steps or warm is None:
+        return is_complete(run, config.steps)
+    return checkpoint_path(run.path / warm.name, warm.steps).is_dir()
 
 
 def _continue(
@@ -146,7 +154,8 @@ def _continue(
         if plan.warm is not None:
             model = _warm_start(plan.warm, run, backend, open_backend=open_backend, on_step=report)
             config, backend = replace(config, model=model), None
-        continue_run(partial(rl_phase, plan, run), backend or open_backend(config), run, on_step=report)
+        if config.steps:
+            continue_run(partial(rl_phase, plan, run), backend or open_backend(config), run, on_step=report)
     return run
 
 

@@ -15,7 +15,7 @@ from ramet.credit.counterfactual import Counterfactual
 from ramet.engine.settings import JudgeConfig
 from ramet.errors import ConfigError
 from ramet.models.folders import BUILTIN_MODELS
-from ramet.store.checkpoints import latest
+from ramet.store.checkpoints import WARM, newest_model
 from ramet.tasks.registry import parse_spec
 from ramet.train.backend_settings import BackendConfig
 from ramet.train.loss import Loss
@@ -190,7 +190,7 @@ class TrainConfig:
     taskset: dict[str, Any] = field(default_factory=dict[str, Any])  # options of the taskset
     world: str = ""  # a world of your own for its tasks, file.py:Name; empty: the taskset's
     dialect: str = "tools"  # or one of your own, file.py:Name
-    steps: int = 100
+    steps: int = 100  # 0: only the supervised start
     tasks_per_step: int = 8
     group_size: int = 8  # trees per task
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
@@ -236,7 +236,8 @@ class TrainConfig:
     minutes: float | None = None  # stop after this time, saved
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tasks_per_step", "group_size", "save_every", "keep_checkpoints"):
+        _check("steps", self.steps, least=0)
+        for name in ("tasks_per_step", "group_size", "save_every", "keep_checkpoints"):
             _check(name, getattr(self, name), least=1)
         _check("temperature", self.temperature, least=0, included=False)
         if self.minutes is not None:
@@ -259,7 +260,8 @@ class TrainConfig:
         if self.eval.task:
             parse_spec(self.eval.task)
         parse_bounds(self.budget)
-        warm_config(self)
+        if warm_config(self) is None and not self.steps:
+            raise ConfigError("steps=0 leaves nothing to do: this run has no supervised start (warm.steps)")
 
 
 def _check_groups(config: TrainConfig) -> None:
@@ -355,7 +357,7 @@ def warm_config(config: TrainConfig) -> WarmConfig | None:
     shared = {name: getattr(config, name) for name in SHARED}
     warm = build(WarmConfig, shared | config.warm, inside="warm.")
     same = {name: getattr(config, name) for name in ("model", "seed", "sampler", "backend")}
-    return replace(warm, name="warm", **same)
+    return replace(warm, name=WARM, **same)
 
 
 Bounds = Mapping[str, tuple[Any, Any]]  # least and most of each limit
@@ -383,7 +385,7 @@ def parse_bounds(budget: Mapping[str, Any], *, inside: str = "budget.") -> Bound
 def resolve_model_path(model: str) -> str:
     """A model folder as an absolute path, so that a run can be resumed elsewhere; of a run, its newest checkpoint."""
     folder = Path(model)
-    return str((latest(folder) or folder).resolve()) if folder.is_dir() and model not in BUILTIN_MODELS else model
+    return str((newest_model(folder) or folder).resolve()) if folder.is_dir() and model not in BUILTIN_MODELS else model
 
 
 def _check(name: str, value: float, *, least: float, included: bool = True) -> None:

@@ -35,7 +35,15 @@ class SimulatedEngine:
     """A scheduler and a simulated device, stepped by hand. `lag` 1: results arrive after the next step is planned."""
 
     def __init__(
-        self, *, pages: int, size: int, max_batch: int, chunk: int, lag: int = 0, keep_cache: bool = False
+        self,
+        *,
+        pages: int,
+        size: int,
+        max_batch: int,
+        chunk: int,
+        lag: int = 0,
+        keep_cache: bool = False,
+        prompts_every: int = 1,
     ) -> None:
         self.scheduler = Scheduler(
             PrefixCache(pages=pages, size=size),
@@ -44,6 +52,7 @@ class SimulatedEngine:
             decode=lambda ids: "".join(map(str, ids)),
             collect_results=self.settle,
             keep_cache=keep_cache,
+            prompts_every=prompts_every,
         )
         self.size = size
         self.lag = lag

@@ -20,6 +20,7 @@ def play(
     lag: int,
     tightness: float,
     keep_cache: bool = False,
+    prompts_every: int = 1,
     make: type[SimulatedEngine] = SimulatedEngine,
 ) -> SimulatedEngine:
     """Run random requests with a cache of `tightness` times the longest text; checks the pages after every step."""
@@ -28,7 +29,8 @@ def play(
     longest = 4 * 40 + 12 + 40
     pages = int(tightness * longest / size) + 2
     limits = {"pages": pages, "size": size, "max_batch": rng.randrange(1, 9), "chunk": rng.randrange(4, 64)}
-    engine = make(**limits, lag=lag, keep_cache=keep_cache)
+    engine = make(**limits, lag=lag, keep_cache=keep_cache, prompts_every=prompts_every)
+    engine.scheduler.many = 2
     asked: list[tuple[Request, list[int], int]] = []
     for _ in range(rng.randrange(1, 80)):
         for _ in range(rng.choice([0, 0, 0, 1, 5])):
@@ -69,11 +71,12 @@ def play(
     lag=st.sampled_from([0, 1]),
     tightness=st.sampled_from([1.0, 1.5, 4.0]),
     keep_cache=st.booleans(),
+    prompts_every=st.sampled_from([1, 3]),
 )
 def test_a_request_samples_the_same_tokens_as_alone_whatever_else_runs(
-    seed: int, size: int, lag: int, tightness: float, keep_cache: bool
+    seed: int, size: int, lag: int, tightness: float, keep_cache: bool, prompts_every: int
 ) -> None:
-    play(seed=seed, size=size, lag=lag, tightness=tightness, keep_cache=keep_cache)
+    play(seed=seed, size=size, lag=lag, tightness=tightness, keep_cache=keep_cache, prompts_every=prompts_every)
 
 
 def test_the_random_requests_above_share_evict_and_preempt() -> None:
@@ -91,6 +94,30 @@ def test_a_cache_too_small_for_all_preempts_requests_and_changes_no_token() -> N
     assert engine.scheduler.stats.evicted_pages > 0
     for request in requests:
         assert request.sampled == sampled_alone([request.ids[0], 1, 2, 3, 4], max_tokens=40, seed=request.sampling.seed)
+
+
+def reads(prompts_every: int, *, decoding: int, arriving: int = 1) -> list[int]:
+    """The prompts that each of ten steps reads, while so many requests decode and as many arrive before every step."""
+    engine = SimulatedEngine(pages=2_000, size=4, max_batch=200, chunk=500, prompts_every=prompts_every)
+    for number in range(decoding):
+        engine.submit([number, 1, 2], max_tokens=100, seed=number)
+    engine.step()
+    read: list[int] = []
+    for step in range(10):
+        for number in range(arriving):
+            engine.submit([1_000 + 100 * step + number, 3], max_tokens=1)
+        read.append(len(engine.step().chunks))
+    return read
+
+
+def test_while_many_requests_decode_the_prompts_of_several_steps_are_read_together() -> None:
+    assert reads(4, decoding=150) == [0, 0, 0, 4, 0, 0, 0, 4, 0, 0]
+    assert reads(1, decoding=150) == [1] * 10
+
+
+def test_prompts_are_read_at_once_if_few_requests_decode_or_many_wait() -> None:
+    assert reads(4, decoding=20) == [1] * 10
+    assert reads(4, decoding=40, arriving=10)[:2] == [10, 10]
 
 
 def test_a_cancelled_request_frees_its_slot_and_pages_within_one_step() -> None:

@@ -41,7 +41,8 @@ class LocalEngine:
     its weights inside `with engine.updating():`. `max_batch` is the number of requests per step, `cache_tokens` the
     size of the key-value cache, `window` the longest prompt with completion, `chunk` the most tokens computed per step.
     Without `cache_tokens` the cache takes half of the free memory of a GPU, of which `spare_bytes` are left out.
-    With `keep_cache` a node keeps what older weights computed of its own text when the weights change.
+    With `keep_cache` a node keeps what older weights computed of its own text when the weights change. While many
+    requests decode, prompts are read in every `prompts_every`th step (4 on a GPU, where such a step takes longer).
     With `lockstep` a step starts only when all event loops that use the engine are idle, so that the same requests
     always form the same batches and results repeat bit for bit.
     """
@@ -62,6 +63,7 @@ class LocalEngine:
         top_k: int = 0,
         lockstep: bool | None = None,
         keep_cache: bool = False,
+        prompts_every: int | None = None,
     ) -> None:
         self.model, self.renderer = setup.load(model, renderer, device, dtype)
         attention.attach(self.model)
@@ -82,6 +84,7 @@ class LocalEngine:
             decode=setup.stop_decoder(self.renderer),
             collect_results=self._collect_results,
             keep_cache=keep_cache,
+            prompts_every=setup.check_count("prompts_every", prompts_every, 4 if on_cuda else 1),
         )
         self.stop_tokens = setup.end_tokens(self.model, self.renderer)
         known = self.model.config.get_text_config().vocab_size

@@ -1,9 +1,10 @@
 """Which requests run in the next step. Knows tokens and pages, no tensors.
 
 Every step decodes one token for each running request whose prompt is computed, and spends the rest of its token budget
-on prompts: first those already started, then new ones in order of arrival. A request waits while another request is
-computing a prefix of its prompt. When pages run out, the youngest request is preempted: it returns to the queue with
-the tokens sampled so far, most of which are usually still cached when it is admitted again.
+on prompts: first those already started, then new ones in order of arrival. Where a step that reads prompts takes much
+longer than one that only decodes, as on a GPU, the prompts of several steps are read together. A request waits while
+another request is computing a prefix of its prompt. When pages run out, the youngest request is preempted: it returns
+to the queue with the tokens sampled so far, most of which are usually still cached when it is admitted again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ramet.engine.local.cache import Page, PrefixCache
 from ramet.engine.local.request import Request
 
 SMALLEST_CHUNK = 64
+MANY = 32  # requests that decode: with fewer, prompts seldom arrive, and those that wait matter more
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,7 +62,8 @@ class Scheduler:
     """Takes requests, plans steps, records their results.
 
     `collect_results` is called before a request is preempted: it must record the results of the step in flight. With
-    `keep_cache`, the keys and values of a node's text stay those of the weights that first read it.
+    `keep_cache`, the keys and values of a node's text stay those of the weights that first read it. While many requests
+    decode, prompts are read in every `prompts_every`th step.
     """
 
     def __init__(
@@ -72,9 +75,12 @@ class Scheduler:
         decode: Callable[[Sequence[int]], str],
         collect_results: Callable[[], None] = lambda: None,
         keep_cache: bool = False,
+        prompts_every: int = 1,
     ) -> None:
         self.cache = cache
         self.keep_cache = keep_cache
+        self.prompts_every = prompts_every
+        self.many = MANY
         self.chunk = chunk
         self.stats = Stats()
         self.version = 0  # of the weights
@@ -85,6 +91,7 @@ class Scheduler:
         self.collect_results = collect_results
         self._decode = decode
         self._number = 0  # of the step being planned
+        self._read_in = 0  # the last step that read prompts
         self._slots = list(range(max_batch - 1, -1, -1))
         self.pinned: dict[str, list[Page]] = {}
 
@@ -118,11 +125,9 @@ class Scheduler:
         self._drop_cancelled()
         step = Step()
         self._plan_decodes(step)
-        budget = max(1, self.chunk - len(step.decodes))
-        for request in [request for request in self.running if request.planned < request.prefill_end]:
-            if budget > 0:
-                budget -= self._plan_chunk(step, request, budget)
-        self._admit(step, budget)
+        started = [request for request in self.running if request.planned < request.prefill_end]
+        if not self._can_wait(len(started) + len(self.waiting), len(step.decodes)):
+            self._plan_prompts(step, started)
         self.stats.evicted_pages = self.cache.evicted
         self.stats.steps += bool(step)
         return step
@@ -193,6 +198,20 @@ class Scheduler:
             if planned < len(request.pages) * size or self._reserve_token(request):
                 request.planned, request.draws = planned + 1, draws + 1
                 decodes.append(request)
+
+    def _can_wait(self, unread: int, decoding: int) -> bool:
+        """Whether prompts are left to a later step: few are unread, many requests decode, and some were read lately."""
+        lately = self._number - self._read_in < self.prompts_every
+        return lately and decoding >= self.many and self.prompts_every * unread < decoding
+
+    def _plan_prompts(self, step: Step, started: Sequence[Request]) -> None:
+        budget = max(1, self.chunk - len(step.decodes))
+        for request in started:
+            if budget > 0:
+                budget -= self._plan_chunk(step, request, budget)
+        self._admit(step, budget)
+        if step.chunks:
+            self._read_in = self._number
 
     def _reserve_token(self, request: Request) -> bool:
         """Add a page for one more token; preempts younger requests if needed."""

@@ -20,8 +20,6 @@ from ramet.errors import ConfigError
 from ramet.models import attention
 from ramet.models.packages import quiet_transformers
 
-COMPILED = ("RMSNorm", "MLP")  # names of the modules that `update.compile` compiles end with these
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
@@ -67,7 +65,7 @@ def prepare(
 
     `packed`: None packs if the model supports it, True requires it, False pads. Dropout is off, because the learner
     must compute the log-probs of the sampler. `checkpointing` keeps only the input of each layer. `compiled` compiles
-    the norms and the MLP of each layer.
+    the layers.
     """
     core: PreTrainedModel = model
     whole: nn.Module = _adapted(model, lora) if lora else model
@@ -95,23 +93,26 @@ def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:
 
 
 def _compile_layers(model: PreTrainedModel) -> None:
-    """Compile the parts of a layer that are many small operations on one input. Attention has its own kernel.
+    """Compile the layers, all of them to the same few kernels. Attention has its own kernel and is left out.
 
-    In Python, each of these operations gives the interpreter lock away and waits to get it back.
+    Norms, rotations, activations and sums are many small operations, each of which reads and writes all of its tokens.
+    In Python, each also gives the interpreter lock away and waits to get it back.
     """
-    parts = [module for module in model.modules() if type(module).__name__.endswith(COMPILED)]
-    if not parts:
-        raise ConfigError(f"update.compile: {type(model).__name__} has no modules named *{' or *'.join(COMPILED)}")
-    for part in parts:
-        part.forward = torch.compile(part.forward, dynamic=True)
+    for layer in _layers(model, "compiled"):
+        layer.forward = torch.compile(layer.forward, dynamic=True)
+    attention.leave_uncompiled()
+
+
+def _layers(model: PreTrainedModel, how: str) -> list[GradientCheckpointingLayer]:
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ConfigError(f"{type(model).__name__} has no layers that can be {how}")
+    return layers
 
 
 def _checkpoint_layers(model: PreTrainedModel) -> None:
     """Recompute every layer in the backward pass, also in eval mode: the model stays there, so that dropout is off."""
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-    if not layers:
-        raise ConfigError(f"{type(model).__name__} has no layers that can be checkpointed")
-    for layer in layers:
+    for layer in _layers(model, "checkpointed"):
         layer.forward = partial(_recomputed, layer.forward)
 
 
