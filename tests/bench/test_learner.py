@@ -14,7 +14,7 @@ from ramet.errors import ConfigError
 from tests.cli.test_main import complaint
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:::torch")]
 
 
 def test_every_mode_computes_the_same_gradient_and_packing_reads_fewer_tokens() -> None:
@@ -60,6 +60,7 @@ def test_the_table_has_speeds_relative_to_padding_and_memory(capsys: pytest.Capt
         ),
         ({"prompts": [512], "tokens": 600}, "a row of 768 tokens does not fit into a micro-batch of 600"),
         ({"shape": "7b"}, "shape: unknown name '7b': accepted: 135m, 5m"),
+        ({"kernels": True, "device": "cpu"}, "--kernels counts the time of a GPU's kernels; this runs on cpu"),
         ({"device": "tpu"}, "device is cpu, cuda, cuda:1 or mps; got 'tpu'"),
     ],
 )

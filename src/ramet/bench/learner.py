@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from ramet.bench.learner_kernels import kernel_line, kernel_times
 from ramet.errors import ConfigError, did_you_mean
 from ramet.models.folders import choose_device
 from ramet.train.local.forward import row_logprobs
@@ -37,7 +38,7 @@ from ramet.train.rows import Row
 Facts = dict[str, Any]
 WIDE = 200  # columns when the output is not a terminal
 TOLERANCE = 1e-2  # float32 kernels may round products
-# recomputed: packed with gradient checkpointing; compiled: packed with compiled norms and MLP
+# recomputed: packed with gradient checkpointing; compiled: packed with compiled layers
 MODES = ("plain", "padded", "packed", "recomputed", "compiled")
 SHAPES: dict[str, dict[str, Any]] = {
     "135m": {
@@ -117,8 +118,10 @@ def check(device: torch.device) -> Facts:
     return {"logprobs": logprobs, "gradients": gradients}
 
 
-def measure(mode: str, model: LlamaForCausalLM, rows: Sequence[Row], *, tokens: int, repeat: int) -> Facts:
-    """The best of `repeat` steps, after one warm-up step."""
+def measure(
+    mode: str, model: LlamaForCausalLM, rows: Sequence[Row], *, tokens: int, repeat: int, kernels: bool = False
+) -> Facts:
+    """The best of `repeat` steps, after one warm-up step. With `kernels`, also what the GPU does in one more."""
     policy = make_policy(mode, model)
     step(policy, rows, tokens=tokens)
     reset_peak(policy.device)
@@ -132,6 +135,7 @@ def measure(mode: str, model: LlamaForCausalLM, rows: Sequence[Row], *, tokens: 
         "read_tokens_per_s": stats.num_read / best,
         "trained_tokens_per_s": stats.num_trained / best,
         "peak_gib": peak_gib(policy.device),
+        "kernels": kernel_times(lambda: step(policy, rows, tokens=tokens)) if kernels else None,
     }
 
 
@@ -172,9 +176,10 @@ def bench(
     modes: Sequence[str] | None = None,
     shape: str | None = None,
     device: str | None = None,
+    kernels: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Measure every mode with every prompt length; print one table."""
+    """Measure every mode with every prompt length; print one table, and with `kernels` a line about each."""
     from rich.console import Console
 
     place = choose_device(device)
@@ -184,6 +189,8 @@ def bench(
     tokens = tokens or (32768 if on_gpu else 4608)
     repeat = repeat or (3 if on_gpu else 1)
     modes = check_names("modes", modes or MODES[: None if on_gpu else -1], MODES)  # compiling needs a compiler
+    if kernels and not on_gpu:
+        raise ConfigError(f"--kernels counts the time of a GPU's kernels; this runs on {place.type}")
     if max(prompts) + answer > tokens:
         raise ConfigError(f"a row of {max(prompts) + answer:,} tokens does not fit into a micro-batch of {tokens:,}")
     console = Console(stderr=as_json)
@@ -199,12 +206,17 @@ def bench(
             rows = make_rows(prompt=prompt, answer=answer, group=group, num_groups=groups, vocabulary=vocabulary)
             for mode in modes:
                 status.update(f"measuring {mode}: {len(rows)} rows, prompts of {prompt:,} tokens")
-                results.append(measure(mode, model, rows, tokens=tokens, repeat=repeat) | {"prompt": prompt})
+                facts = measure(mode, model, rows, tokens=tokens, repeat=repeat, kernels=kernels)
+                results.append(facts | {"prompt": prompt})
     title = f"{shape} {dtype} on {place}, groups of {group}, {tokens:,} tokens per micro-batch"
     if as_json:
         sys.stdout.write(json.dumps({"title": title, "agreement": agreement, "results": results}, indent=1) + "\n")
         return
     console.print(_table(title, results))
+    for row in results:
+        if row["kernels"] is not None:
+            line = kernel_line(row["kernels"], step_s=row["seconds"])
+            console.print(f"{row['mode']}, prompts of {row['prompt']:,}: {line}")
     console.print(
         f"packed against padded in float32: log-probs within {agreement['logprobs']:.0e}, "
         f"gradients within {agreement['gradients']:.0e} of their norm"
@@ -280,6 +292,7 @@ def main() -> None:
     parser.add_argument("--modes", nargs="+", choices=MODES)
     parser.add_argument("--shape", choices=SHAPES)
     parser.add_argument("--device")
+    parser.add_argument("--kernels", action="store_true", help="on a GPU: shares of its time by kind of kernel")
     parser.add_argument("--json", dest="as_json", action="store_true")
     bench(**vars(parser.parse_args()))
 

@@ -42,6 +42,7 @@ def learner(
     shape: Annotated[str | None, typer.Option(help="Model size: 135m (default on a GPU) or 5m.")] = None,
     device: Device = None,
     repeat: Annotated[int | None, typer.Option(min=1, help="Steps per mode; the best counts. GPU: 3, CPU: 1.")] = None,
+    kernels: Annotated[bool, typer.Option("--kernels", help="On a GPU: shares of its time by kind of kernel.")] = False,
     json: Json = False,
 ) -> None:
     """Tokens/s and memory of a training step: groups packed by their shared prompt, against padded ones."""
@@ -59,6 +60,7 @@ def learner(
         shape=shape,
         device=device,
         repeat=repeat,
+        kernels=kernels,
         as_json=json,
     )
 
