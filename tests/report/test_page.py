@@ -436,3 +436,23 @@ def test_splits_of_a_taskset_in_a_file_are_named_by_their_records(tmp_path: Path
     (overview,) = make_overviews(read_runs([run]))
     assert [bucket.name for bucket in overview.buckets] == ["mine:eval", "mine:long"]
     assert len(group_runs(read_runs([run]))) >= 1
+
+
+def test_an_evaluation_of_several_splits_beside_one_of_a_single_split_is_compared_by_size(tmp_path: Path) -> None:
+    both = [
+        *(record("clones", 100, number, 1.0, bucket="sums:eval", size=4.0 + number) for number in range(2)),
+        record("clones", 100, 9, 1.0, bucket="sums:long", size=9.0, task="sums:long/9"),
+    ]
+    after = run_dir(tmp_path, "after", records=both)
+    (after / "config.toml").write_text('tasks = ["sums:eval", "sums:long"]\n')
+    one = [
+        record("clones", 100, number, 0.0, bucket=str(4 + number), size=4.0 + number, beyond=number == 1)
+        for number in range(2)
+    ]
+    before = run_dir(tmp_path, "before", records=one)
+    (before / "config.toml").write_text('tasks = ["sums:eval"]\n')
+    section = next(each for each in group_runs(read_runs([before, after])) if each.title == "sums:eval")
+    assert [(bucket.name, bucket.beyond) for bucket in section.buckets] == [("4", False), ("5", True)]
+    assert {(cell.run, cell.items) for cell in section.cells} == {("before", 2), ("after", 2)}
+    (overview,) = make_overviews(read_runs([before, after]))
+    assert [bucket.name for bucket in overview.buckets] == ["sums:eval", "sums:long"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+from ramet.evaluate.items import size_buckets
+from ramet.evaluate.record import Record
 from ramet.evaluate.tables import Section, make_section
 from ramet.report.read import Run
 
@@ -19,10 +21,11 @@ def group_runs(runs: Sequence[Run]) -> list[Section]:
         near = [group for group in groups if any(_comparable(piece[1], other) for _, other in group)]
         groups = [group for group in groups if group not in near]
         groups.append([*(member for group in near for member in group), piece])
-    return [
-        make_section({run.name: run.records for _, run in group}, title=group[0][0], number=number)
-        for number, group in enumerate(groups, 1)
-    ]
+    sections: list[Section] = []
+    for number, group in enumerate(groups, 1):
+        split, records = group[0][0], {run.name: run.records for _, run in group}
+        sections.append(make_section(_by_size(records, split), title=split, number=number))
+    return sections
 
 
 def make_overviews(runs: Sequence[Run]) -> list[Section]:
@@ -53,6 +56,24 @@ def _by_split(run: Run) -> list[tuple[str, Run]]:
         return [(splits[0] if splits else "", run)] if run.records else []
     parts = [(split, tuple(record for record in run.records if record.bucket == split)) for split in splits]
     return [(split, replace(run, records=records)) for split, records in parts if records]
+
+
+def _by_size(records_by_run: Mapping[str, Sequence[Record]], split: str) -> Mapping[str, Sequence[Record]]:
+    """The records of a split by the sizes of their tasks.
+
+    In an evaluation of several splits their buckets are the splits. Beside one of this split alone, or by itself, only
+    sizes tell its records apart. A size is beyond training if it is for one of the runs.
+    """
+    records = [record for own in records_by_run.values() for record in own]
+    if all(record.bucket != split for record in records) or any(record.size is None for record in records):
+        return records_by_run
+    beyond = {record.size for record in records if record.beyond}
+    sizes = sorted({record.size for record in records if record.size is not None})
+    labels = dict(zip(sizes, size_buckets([(size, size in beyond) for size in sizes]), strict=True))
+    return {
+        run: [record if record.size is None else replace(record, bucket=labels[record.size]) for record in own]
+        for run, own in records_by_run.items()
+    }
 
 
 def _comparable(first: Run, second: Run) -> bool:
