@@ -281,16 +281,18 @@ def test_provenance_is_on_the_page(written: Written) -> None:
     assert page.row("Runs", "created")[1] == "2026-01-02T03:04:05+00:00"
 
 
-def test_the_headline_of_a_long_training_run_counts_ten_steps_at_each_end(tmp_path: Path) -> None:
-    successes = [1.0, 0.0, *[0.25] * 6, 0.5, 0.0, *[0.75] * 9, 0.75]  # 12 of 40 and 30 of 40 trees
+def test_the_headline_of_a_training_run_counts_a_third_of_its_steps_at_each_end_but_ten_at_most(tmp_path: Path) -> None:
+    successes = [1.0, 0.0, *[0.25] * 6, 0.5, 0.0, *[0.5] * 11, *[0.75] * 10]  # 12 of 40 and 30 of 40 trees
     metrics = [step(number, success=success, trees=4) for number, success in enumerate(successes)]
-    report = make_report([run_dir(tmp_path, "long", kind="train", metrics=metrics)])
-    told = "from 30% [18, 45] success in the first 10 steps to 75% [60, 86] in the last 10 of 20"
-    assert report.headline == (f"long: {told}, each step on new tasks.",)
-    short = run_dir(tmp_path, "short", kind="train", metrics=metrics[:19])
-    assert make_report([short]).headline == (
-        "short: from 100% [51, 100] to 75% [30, 95] success in 19 steps, each step on new tasks.",
-    )
+
+    def headline(steps: int) -> str:
+        return make_report([run_dir(tmp_path, f"run{steps}", kind="train", metrics=metrics[:steps])]).headline[0]
+
+    told = "from 30% [18, 45] success in the first 10 steps to 75% [60, 86] in the last 10 of 31"
+    assert headline(31) == f"run31: {told}, each step on new tasks."
+    told = "from 50% [22, 78] success in the first 2 steps to 25% [7, 59] in the last 2 of 6"
+    assert headline(6) == f"run6: {told}, each step on new tasks."
+    assert headline(5) == "run5: from 100% [51, 100] to 25% [5, 70] success in 5 steps, each step on new tasks."
 
 
 def test_the_headline_compares_equal_sizes_of_tasks_if_early_steps_had_smaller_ones(tmp_path: Path) -> None:

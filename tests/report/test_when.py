@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,30 @@ def test_a_run_without_stored_trees_is_counted_from_its_metrics(tmp_path: Path) 
     assert [one.label for one in found.rows] == ["2", "17-32"]
     assert found.rows[0].by_step[0] == Counts(trees=8, delegated=4, right=8)
     assert found.rows[1].by_step[1] == Counts(trees=4, delegated=4, right=0)
+
+
+def test_a_run_whose_trees_are_partly_missing_is_counted_from_its_metrics(tmp_path: Path) -> None:
+    path = codes_run(tmp_path, {LARGE: (4, 10)})  # trees of two steps
+    metrics = [
+        step(0, trees_by_size={"16": 5}, delegated_by_size={"16": 0.4}, success_by_size={"16": 0.2}),
+        step(1, trees_by_size={"2": 5}, delegated_by_size={"2": 0.0}, success_by_size={"2": 1.0}),
+        step(2, trees_by_size={"2": 5, "16": 5}, delegated_by_size={"2": 0.0, "16": 1.0}, success_by_size={}),
+    ]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in metrics))
+    found = delegation_by_size(read_run(path))
+    assert found is not None
+    assert found.steps == (0, 1, 2)
+    assert [one.label for one in found.rows] == ["2", "16"]
+    # At both ends of a row are the first and the last step that have trees of its size.
+    first, last = found.first_and_last(found.rows[0])
+    assert (first.right, first.trees, last.trees) == (5, 5, 5)
+    assert [one.delegated for one in found.first_and_last(found.rows[1])] == [2, 5]
+
+
+def test_a_size_is_settled_from_a_step_on_that_has_such_trees() -> None:
+    always = {step: Counts(trees=10, delegated=10) for step in (4, 5, 9)}
+    found = Delegation(steps=tuple(range(10)), rows=(SizeRow(low=6, high=6, by_step=always),), unit="")
+    assert settled(found, found.rows[0]) == 4  # not 2, whose neighbour it is
 
 
 def test_there_is_no_picture_without_sizes_steps_or_delegation(tmp_path: Path) -> None:

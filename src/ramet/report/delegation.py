@@ -74,33 +74,40 @@ class Delegation:
     unit: str  # what sizes count; empty: not known
 
     @property
-    def ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The first and the last steps, a tenth of them each."""
-        number = max(1, len(self.steps) // ENDS)
-        return self.steps[:number], self.steps[-number:]
+    def end_steps(self) -> int:
+        """How many steps count as the beginning and as the end of training: a tenth of them."""
+        return max(1, len(self.steps) // ENDS)
 
     def first_and_last(self, row: SizeRow) -> tuple[Counts, Counts]:
-        """All trees of a row at the beginning and at the end of training."""
-        first, last = (total(row.by_step.get(step, Counts()) for step in steps) for steps in self.ends)
-        return first, last
+        """All trees of a row in the first steps and in the last steps that have such trees."""
+        own = [row.by_step[step] for step in self.steps_of(row)]
+        return total(own[: self.end_steps]), total(own[-self.end_steps :])
+
+    def steps_of(self, row: SizeRow) -> list[int]:
+        """The steps that have trees of a row."""
+        return [step for step in self.steps if row.by_step.get(step, Counts()).trees]
 
 
 Sample = tuple[float, float, int, Counts]  # least and largest size, step, what was counted
 
 
 def delegation_by_size(run: Run) -> Delegation | None:
-    """Counted from the stored trees of a training run, or else from its metrics.
+    """Counted from the stored trees of a training run, or from its metrics if trees of some steps are missing.
 
     None if there are fewer than two steps, if no tree delegated, or if the tasks have no sizes.
     """
     taskset = _taskset(run)
     stored = [] if taskset is None else [sample for file in run.files for sample in _read(file, taskset)]
-    samples = stored or list(_from_metrics(run))
-    steps = tuple(sorted({step for *_, step, _ in samples}))
+    samples = max(stored, list(_from_metrics(run)), key=lambda found: len(_steps(found)))  # of equal ones, the trees
+    steps = tuple(sorted(_steps(samples)))
     if len(steps) < 2 or not any(counts.delegated for *_, counts in samples):
         return None
     unit = taskset.size_unit if isinstance(taskset, NamesSizes) else ""
     return Delegation(steps=steps, rows=tuple(_rows(samples)), unit=unit)
+
+
+def _steps(samples: Iterable[Sample]) -> set[int]:
+    return {step for *_, step, _ in samples}
 
 
 def _taskset(run: Run) -> HasSizes | None:

@@ -134,15 +134,16 @@ def plain_headline(run: Run) -> str | None:
 
 
 def _training_success(run: Run, ends: tuple[dict[str, Any], dict[str, Any]]) -> str:
-    """Success at both ends of a run: of its first and last step, or of more steps if it has enough."""
+    """Success at both ends of a run: a third of its steps each, ten at most; of few steps, the first and the last."""
     counted = [(as_number(record.get("success")), as_number(record.get("trees"))) for record in run.metrics]
     known = [(success, trees) for success, trees in counted if success is not None and trees]
     steps = len(run.metrics)
-    if len(known) < max(2 * ENDS, steps):
+    number = min(ENDS, steps // 3)
+    if len(known) < steps or number < 2:
         first, last = (_success(record, "success", "trees") for record in ends)
         return f"from {first} to {last} success in {steps:,} steps"
-    first, last = (_success(_together(part), "success", "trees") for part in (known[:ENDS], known[-ENDS:]))
-    return f"from {first} success in the first {ENDS} steps to {last} in the last {ENDS} of {steps:,}"
+    first, last = (_success(_together(part), "success", "trees") for part in (known[:number], known[-number:]))
+    return f"from {first} success in the first {number} steps to {last} in the last {number} of {steps:,}"
 
 
 def _at_equal_sizes(run: Run) -> str:

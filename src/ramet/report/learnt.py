@@ -95,9 +95,7 @@ def settled(delegation: Delegation, row: SizeRow) -> int | None:
 
 def _smooth(delegation: Delegation, row: SizeRow) -> Iterator[tuple[int, float]]:
     """The share of trees that delegate at each step and its neighbours. Steps without trees are left out."""
-    steps = delegation.steps
-    for place, step in enumerate(steps):
-        near = steps[max(0, place - REACH) : place + REACH + 1]
-        counts = total(row.by_step.get(one, Counts()) for one in near)
-        if counts.trees:
-            yield step, counts.share("delegated").value
+    for step in delegation.steps_of(row):
+        place = delegation.steps.index(step)
+        near = delegation.steps[max(0, place - REACH) : place + REACH + 1]
+        yield step, total(row.by_step.get(one, Counts()) for one in near).share("delegated").value

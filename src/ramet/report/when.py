@@ -52,13 +52,13 @@ def when_picture(delegation: Delegation, *, name: str) -> Picture:
 
 
 def _caption(delegation: Delegation) -> str:
-    first, last = delegation.ends
+    steps = _steps(delegation.end_steps)
     some = any(0 < row.by_step.get(step, Counts()).trees < FEW for row in delegation.rows for step in delegation.steps)
     low = f" Low cells have fewer than {FEW} trees." if some else ""
     return (
         f"A row is a size of the task, a column {_columns_phrase(delegation)}; the stronger the colour, the larger "
-        f"the share of trees. On the right: the share in the first {_steps(len(first))}, and in the last "
-        f"{_steps(len(last))}; n is the number of trees in all steps. The mark in a row is the step from which on the "
+        f"the share of trees. On the right: the share in the first {steps} with tasks of that size, and in the last "
+        f"{steps}; n is the number of trees in all steps. The mark in a row is the step from which on the "
         f"model delegates that size in at least 90%, or at most 10%, of the trees.{low}"
     )
 
@@ -141,7 +141,7 @@ def _corners(left: float, right: float, top: float, bottom: float) -> Iterator[t
 
 def _mark_settled(axes: Axes, delegation: Delegation, row: SizeRow, place: int) -> None:
     step = settled(delegation, row)
-    if step is None or step == delegation.steps[0]:
+    if step is None or step == delegation.steps_of(row)[0]:
         return
     axes.plot([step + 0.5] * 2, [place - 0.46, place + 0.46], color=light("ink"), linewidth=1.6, zorder=4)
     late = step > (delegation.steps[0] + delegation.steps[-1]) / 2
