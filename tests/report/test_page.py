@@ -458,3 +458,8 @@ def test_an_evaluation_of_several_splits_beside_one_of_a_single_split_is_compare
     assert {(cell.run, cell.items) for cell in section.cells} == {("before", 2), ("after", 2)}
     (overview,) = make_overviews(read_runs([before, after]))
     assert [bucket.name for bucket in overview.buckets] == ["sums:eval", "sums:long"]
+    html = make_report([before, after]).html
+    assert "the shaded area is beyond the training of some runs." in html
+    captions = [html.index(f"{run}: accuracy by problem size") for run in ("before", "after")]
+    marked = [html[at : html.index("</table>", at)].count("beyond training") for at in captions]
+    assert marked == [1, 0]

@@ -69,7 +69,7 @@ def _cell_detail(cell: Cell, run: Run, section: Section, right: Mapping[str, str
         records.sort(key=lambda record: natural_order(record.task))
         if not records:
             continue
-        beyond = ", beyond training" if bucket.beyond else ""
+        beyond = ", beyond training" if any(record.beyond for record in records) else ""
         part = f"problem size {bucket.name}" if bucket_word(section) == SIZE else bucket.name
         caption = f"{part}{beyond}: {len(records):,} items, {percent(accuracy_rate(records))}"
         rows = [_item_row(record, run, right) for record in records[: max(0, room)]]

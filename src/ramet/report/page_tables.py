@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from ramet.evaluate.cells import ALL, BEYOND, WITHIN, Cell, Comparison, Key, accuracy_rate
@@ -156,9 +156,12 @@ def _by_bucket(section: Section, target: Target, *, word: str) -> list[Markup]:
     """One table per run."""
     if len(section.buckets) < 2:
         return []
-    head: list[Content] = ["method", "budget", *(_bucket_head(bucket) for bucket in section.buckets)]
     tables: list[Markup] = []
     for run in section.runs:
+        beyond = {
+            record.bucket for cell in section.cells if cell.run == run for record in cell.records if record.beyond
+        }
+        head: list[Content] = ["method", "budget", *(_bucket_head(bucket, beyond) for bucket in section.buckets)]
         rows = [
             [
                 method_label(cell.method),
@@ -173,8 +176,8 @@ def _by_bucket(section: Section, target: Target, *, word: str) -> list[Markup]:
     return tables
 
 
-def _bucket_head(bucket: Bucket) -> Content:
-    return [bucket.name, tag("span", "beyond training", class_="mark")] if bucket.beyond else bucket.name
+def _bucket_head(bucket: Bucket, beyond: Set[str]) -> Content:
+    return [bucket.name, tag("span", "beyond training", class_="mark")] if bucket.name in beyond else bucket.name
 
 
 def _bucket_cell(cell: Cell, bucket: Bucket, target: Target) -> Content:

@@ -183,15 +183,23 @@ def _buckets(section: Section, *, name: str, title: str | None = None) -> Pictur
     axes.tick_params(axis="x", length=0)
     percent_axis(axes, "accuracy")
     series_legend(figure, axes, section, section.methods)
-    beyond = any(bucket.beyond for bucket in section.buckets)
     return make_picture(
         figure,
         name=name,
         title=title or f"Accuracy by {word}",
         wide=wide,
-        caption=f"Each method {_largest(section)}; bars are 95% intervals"
-        + ("; the shaded area is beyond training." if beyond else "."),
+        caption=f"Each method {_largest(section)}; bars are 95% intervals{_shaded(section)}.",
     )
+
+
+def _shaded(section: Section) -> str:
+    """What the shaded area is, where there is one: runs may differ in what they were trained on."""
+    shaded = {bucket.name for bucket in section.buckets if bucket.beyond}
+    records = [record for cell in section.cells for record in cell.records if record.bucket in shaded]
+    if not records:
+        return ""
+    whose = "training" if all(record.beyond for record in records) else "the training of some runs"
+    return f"; the shaded area is beyond {whose}"
 
 
 def _items(section: Section, bucket: str) -> str:
