@@ -7,7 +7,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -395,10 +396,12 @@ def test_a_failed_step_fails_all_current_and_later_requests() -> None:
         ((), "needs a non-empty prompt"),
         ((1,) * 600, "a prompt of 600 tokens does not fit the window of 512"),
         ((1, VOCABULARY), "outside this model's vocabulary of 211"),
+        (array("i", [1, VOCABULARY]), "outside this model's vocabulary of 211"),
+        (array("i", [1, -1]), "outside this model's vocabulary of 211"),
     ],
 )
 def test_an_invalid_request_fails_with_the_reason_and_the_engine_continues(
-    ids: tuple[int, ...] | None, fault: str
+    ids: Sequence[int] | None, fault: str
 ) -> None:
     async def main() -> None:
         with pytest.raises(EngineError, match=fault):
@@ -407,6 +410,16 @@ def test_an_invalid_request_fails_with_the_reason_and_the_engine_continues(
     with LocalEngine(make()) as engine:
         anyio.run(main)
         assert len(ask(engine, texts(2))) == 2
+
+
+def test_ids_of_another_process_come_as_an_array_and_sample_the_same() -> None:
+    async def main() -> list[Completion]:
+        prompts = [Prompt(messages=(), ids=ids) for ids in ((1, 2, 3), array("i", [1, 2, 3]))]
+        return [await engine.sample(one, max_tokens=8, seed=4, stop_tokens=()) for one in prompts]
+
+    with LocalEngine(make()) as engine:
+        first, second = anyio.run(main)
+    assert first.token_ids == second.token_ids
 
 
 def test_a_prompt_too_long_for_the_cache_fails_and_the_engine_continues() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -78,7 +79,8 @@ class PlayerEngine:
             raise EngineError(GONE)
         meter = meter or Meter()
         number, waiting = self._calls.start()
-        prompt = replace(prompt, messages=())
+        ids = None if prompt.ids is None else array("i", prompt.ids)  # pickled as bytes
+        prompt = replace(prompt, messages=(), ids=ids)
         self._calls.send(Call(self._tree, number, prompt, max_tokens, tuple(stop), temperature, seed))
         try:
             await waiting.event.wait()
