@@ -28,6 +28,12 @@ def test_every_mode_computes_the_same_gradient_and_packing_reads_fewer_tokens() 
     assert reads["packed"] < reads["padded"] / 2
 
 
+def test_all_prompts_begin_with_the_same_tokens_if_asked_to() -> None:
+    rows = make_rows(prompt=20, answer=4, group=2, num_groups=3, vocabulary=VOCABULARY, system=12)
+    assert len({row.token_ids[:12] for row in rows}) == 1
+    assert len({row.token_ids[:20] for row in rows}) == 3
+
+
 def test_speeds_are_in_tokens_per_second() -> None:
     rows = make_rows(prompt=20, answer=4, group=4, num_groups=2, vocabulary=VOCABULARY)
     facts = measure("packed", model("llama"), rows, tokens=100, repeat=1)
@@ -56,9 +62,11 @@ def test_the_table_has_speeds_relative_to_padding_and_memory(capsys: pytest.Capt
     [
         (
             {"modes": ["packd"]},
-            "modes: unknown name 'packd': did you mean packed? (accepted: plain, padded, packed, recomputed, compiled)",
+            "modes: unknown name 'packd': did you mean packed? "
+            "(accepted: plain, padded, packed, recomputed, spread, compiled)",
         ),
         ({"prompts": [512], "tokens": 600}, "a row of 768 tokens does not fit into a micro-batch of 600"),
+        ({"prompts": [64], "system": 64}, "system: the tokens that all prompts begin with are fewer than 64; got 64"),
         ({"shape": "7b"}, "shape: unknown name '7b': accepted: 135m, 5m"),
         ({"kernels": True, "device": "cpu"}, "--kernels counts the time of a GPU's kernels; this runs on cpu"),
         ({"device": "tpu"}, "device is cpu, cuda, cuda:1 or mps; got 'tpu'"),

@@ -38,8 +38,9 @@ from ramet.train.rows import Row
 Facts = dict[str, Any]
 WIDE = 200  # columns when the output is not a terminal
 TOLERANCE = 1e-2  # float32 kernels may round products
-# recomputed: packed with gradient checkpointing; compiled: packed with compiled layers
-MODES = ("plain", "padded", "packed", "recomputed", "compiled")
+# recomputed: packed with gradient checkpointing; spread: packed, with copies of keys that many rows share; compiled:
+# packed with compiled layers
+MODES = ("plain", "padded", "packed", "recomputed", "spread", "compiled")
 SHAPES: dict[str, dict[str, Any]] = {
     "135m": {
         "vocab_size": 49152,
@@ -66,12 +67,17 @@ def make_model(shape: str, device: torch.device, dtype: torch.dtype) -> LlamaFor
     return LlamaForCausalLM(config).to(device, dtype)  # pyright: ignore[reportArgumentType] (one of its overloads)
 
 
-def make_rows(*, prompt: int, answer: int, group: int, num_groups: int, vocabulary: int) -> list[Row]:
-    """Groups of rows with a shared prompt and answers of `answer` / 2 to `answer` trained tokens."""
+def make_rows(*, prompt: int, answer: int, group: int, num_groups: int, vocabulary: int, system: int = 0) -> list[Row]:
+    """Groups of rows with a shared prompt and answers of `answer` / 2 to `answer` trained tokens.
+
+    The first `system` tokens of all prompts are the same.
+    """
     dice = random.Random(prompt)
     rows: list[Row] = []
     for task in range(num_groups):
-        shared = tuple(dice.randrange(vocabulary) for _ in range(prompt))
+        common = random.Random(vocabulary)
+        shared = tuple(common.randrange(vocabulary) for _ in range(system))
+        shared += tuple(dice.randrange(vocabulary) for _ in range(prompt - system))
         for member in range(group):
             answer_ids = tuple(dice.randrange(vocabulary) for _ in range(dice.randint(answer // 2, answer)))
             rows.append(
@@ -94,6 +100,7 @@ def make_policy(mode: str, model: LlamaForCausalLM) -> Policy:
         packed=mode not in ("plain", "padded"),
         checkpointing=mode == "recomputed",
         compiled=mode == "compiled",
+        spread=mode == "spread",
     )
     return dataclasses.replace(policy, head=None) if mode == "plain" else policy
 
@@ -105,7 +112,7 @@ def check(device: torch.device) -> Facts:
     lengths = {"prompt": int(200 * scale), "answer": int(120 * scale)}
     rows = make_rows(**lengths, group=3, num_groups=3, vocabulary=SHAPES["5m"]["vocab_size"])
     results: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for mode in ("padded", "packed", "recomputed"):
+    for mode in ("padded", "packed", "recomputed", "spread"):
         policy = make_policy(mode, model)
         step(policy, rows, tokens=4096)
         gradient = torch.cat([parameter.grad.flatten() for parameter in policy.trained if parameter.grad is not None])
@@ -171,6 +178,7 @@ def bench(
     prompts: Sequence[int] = (512, 1024, 4096),
     answer: int = 256,
     group: int = 8,
+    system: int = 0,
     tokens: int | None = None,
     repeat: int | None = None,
     modes: Sequence[str] | None = None,
@@ -191,6 +199,10 @@ def bench(
     modes = check_names("modes", modes or MODES[: None if on_gpu else -1], MODES)  # compiling needs a compiler
     if kernels and not on_gpu:
         raise ConfigError(f"--kernels counts the time of a GPU's kernels; this runs on {place.type}")
+    if system >= min(prompts):
+        raise ConfigError(
+            f"system: the tokens that all prompts begin with are fewer than {min(prompts):,}; got {system:,}"
+        )
     if max(prompts) + answer > tokens:
         raise ConfigError(f"a row of {max(prompts) + answer:,} tokens does not fit into a micro-batch of {tokens:,}")
     console = Console(stderr=as_json)
@@ -203,7 +215,8 @@ def bench(
         for prompt in prompts:
             groups = max(1, round(tokens / (prompt + group * answer * 3 / 4)))  # about one packed micro-batch
             vocabulary = SHAPES[shape]["vocab_size"]
-            rows = make_rows(prompt=prompt, answer=answer, group=group, num_groups=groups, vocabulary=vocabulary)
+            shape_of_rows = {"prompt": prompt, "answer": answer, "group": group, "system": system}
+            rows = make_rows(**shape_of_rows, num_groups=groups, vocabulary=vocabulary)
             for mode in modes:
                 status.update(f"measuring {mode}: {len(rows)} rows, prompts of {prompt:,} tokens")
                 facts = measure(mode, model, rows, tokens=tokens, repeat=repeat, kernels=kernels)
@@ -287,6 +300,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, nargs="+", default=[512, 1024, 4096])
     parser.add_argument("--answer", type=int, default=256, help="longest answer, in tokens")
     parser.add_argument("--group", type=int, default=8, help="rows that share a prompt")
+    parser.add_argument("--system", type=int, default=0, help="tokens that all prompts begin with")
     parser.add_argument("--tokens", type=int, help="tokens per micro-batch")
     parser.add_argument("--repeat", type=int)
     parser.add_argument("--modes", nargs="+", choices=MODES)

@@ -44,12 +44,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:::torch", "ign
 # Packing.
 
 
-def branching(seed: int, *, longest: int = 300) -> list[Row]:
+def branching(seed: int, *, longest: int = 300, nodes: int = 10) -> list[Row]:
     """Rows that leave a common trunk at any place, over several blocks of the kernel."""
     dice = random.Random(seed)
     trunk = [dice.randrange(VOCABULARY) for _ in range(longest)]
     rows: list[Row] = []
-    for node in range(10):
+    for node in range(nodes):
         own = [dice.randrange(VOCABULARY) for _ in range(dice.randrange(1, 60))]
         start = trunk[: dice.randrange(1, longest)]
         sampled = (0.0,) * len(start) + tuple(dice.uniform(-12, -3) for _ in own)
@@ -92,6 +92,15 @@ def test_compiled_layers_have_the_same_losses_and_gradients_for_all_lengths() ->
         rows = branching(seed, longest=longest)
         (fast, found), (slow, expected) = step(compiled, rows), step(plain, rows)
         assert fast.loss == pytest.approx(slow.loss, abs=CLOSE)
+        assert float((found - expected).norm()) < CLOSE * float(expected.norm())
+
+
+def test_copies_of_shared_keys_change_neither_losses_nor_gradients() -> None:
+    spread, plain = policy_of("qwen3", spread=True), policy_of("qwen3")
+    for nodes in (150, 10, 200):  # 36, 4 and 52 blocks: the trunk of the first and of the last is copied
+        rows = branching(nodes, nodes=nodes)
+        (copied, found), (slow, expected) = step(spread, rows), step(plain, rows)
+        assert copied.loss == pytest.approx(slow.loss, abs=CLOSE)
         assert float((found - expected).norm()) < CLOSE * float(expected.norm())
 
 

@@ -72,7 +72,7 @@ def row_logprobs(
 
 def _packed(policy: Policy, rows: Sequence[Row]) -> _Reading:
     packed = pack(rows)
-    plan = plan_for(packed, policy.core.dtype, policy.device)
+    plan = plan_for(packed, policy.core.dtype, policy.device, spread=policy.spread)
     padding = (0,) * (padded_length(packed, plan) - len(packed.token_ids))
     inputs = {
         "input_ids": to_device(packed.token_ids + padding, policy.device)[None],

@@ -43,6 +43,7 @@ class Policy:
     decoder: nn.Module
     head: nn.Linear | None
     packs: bool
+    spread: bool = False  # whether attention copies keys that many tokens see
 
     @property
     def device(self) -> torch.device:
@@ -60,12 +61,13 @@ def prepare(
     checkpointing: bool = False,
     lora: Lora | None = None,
     compiled: bool = False,
+    spread: bool = False,
 ) -> Policy:
     """Prepare `model` for training, in place.
 
     `packed`: None packs if the model supports it, True requires it, False pads. Dropout is off, because the learner
     must compute the log-probs of the sampler. `checkpointing` keeps only the input of each layer. `compiled` compiles
-    the layers.
+    the layers. `spread` copies the keys of prefixes that many rows share, for the gradient of attention on a GPU.
     """
     core: PreTrainedModel = model
     whole: nn.Module = _adapted(model, lora) if lora else model
@@ -78,7 +80,7 @@ def prepare(
     if checkpointing:
         _checkpoint_layers(core)
     decoder = core.get_decoder()
-    return Policy(model=whole, core=core, decoder=decoder, head=_plain_head(core, decoder), packs=packs)
+    return Policy(model=whole, core=core, decoder=decoder, head=_plain_head(core, decoder), packs=packs, spread=spread)
 
 
 def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:

@@ -2,7 +2,9 @@
 
 Two plans with the same result. `SegmentAttention` runs everywhere: one call per stretch of tokens, its queries against
 the keys of its path, so that work grows with the visible keys and not with the square of the packed length.
-`BlockAttention` is one FlexAttention kernel for CUDA.
+`BlockAttention` is one FlexAttention kernel for CUDA. Its gradient has a program for every block of keys, which goes
+through all blocks of queries that see it: those of a prefix that all rows share take ten times as long as the others.
+With `spread`, such blocks are copied, and every copy is seen by a few blocks of queries.
 """
 
 # pyright: standard
@@ -15,6 +17,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -25,18 +28,19 @@ from ramet.train.local.packing import Packed, Span
 from ramet.train.local.transfer import to_device
 
 BLOCK = 128  # FlexAttention works in blocks of this many tokens; sequences are padded to whole blocks
+VIEWERS = 16  # blocks of queries that see a block of keys, if it is copied for more; on average nine do
 
 
-def plan_for(packed: Packed, model_dtype: torch.dtype, device: torch.device) -> Plan:
+def plan_for(packed: Packed, model_dtype: torch.dtype, device: torch.device, *, spread: bool = False) -> Plan:
     """The fastest plan available. FlexAttention has no kernel for doubles."""
     if device.type == "cuda" and model_dtype != torch.float64:
-        return BlockAttention(packed, device)
+        return BlockAttention(packed, device, spread=spread)
     return SegmentAttention(packed, device)
 
 
 def padded_length(packed: Packed, plan: Plan) -> int:
     """The length that the packed sequence must be padded to for `plan`."""
-    return len(plan.ends) if isinstance(plan, BlockAttention) else len(packed.token_ids)
+    return plan.length if isinstance(plan, BlockAttention) else len(packed.token_ids)
 
 
 class SegmentAttention:
@@ -92,24 +96,65 @@ def _by_head(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Ten
 
 
 class BlockAttention:
-    """One FlexAttention call: in depth-first order `query` attends to `key` when key <= query < ends[key].
+    """One FlexAttention call: in depth-first order `query` attends to `key` when starts[key] <= query < stops[key].
 
-    Padding attends to itself only.
+    Without copies that is from the key itself to the end of its branch. Padding attends to itself only.
     """
 
-    def __init__(self, packed: Packed, device: torch.device, kernel: Callable[..., Any] | None = None) -> None:
-        length = -(-len(packed.ends) // BLOCK) * BLOCK
-        ends = [*packed.ends, *range(len(packed.ends) + 1, length + 1)]
-        self.ends = to_device(ends, device, dtype=torch.int32)
-        self.mask = _block_mask(self.ends)
+    def __init__(
+        self, packed: Packed, device: torch.device, kernel: Callable[..., Any] | None = None, *, spread: bool = False
+    ) -> None:
+        self.length = -(-len(packed.ends) // BLOCK) * BLOCK
+        ends = np.array([*packed.ends, *range(len(packed.ends) + 1, self.length + 1)], dtype=np.int32)
+        starts, stops, copied = _spread(ends) if spread else (np.arange(self.length, dtype=np.int32), ends, ends[:0])
+        self.starts, self.stops = to_device(starts, device), to_device(stops, device)
+        self.copied = to_device(copied, device, dtype=torch.long) if len(copied) else None
+        self.mask = _block_mask(self.starts, self.stops, self.length)
         self.kernel = kernel or _compiled()
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         del layer
         q, k, v = _by_head(queries, keys, values)
         grouped = q.shape[1] != k.shape[1]
+        if self.copied is not None:
+            k, v = (_WithCopies.apply(one, self.copied) for one in (k, v))
         seen = self.kernel(q, k, v, block_mask=self.mask, scale=scale, enable_gqa=grouped)
         return seen[0].transpose(0, 1)
+
+
+def _spread(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Copy blocks of keys that more than `VIEWERS` blocks of queries see, once for every `VIEWERS` more of them.
+
+    Queries that see a key follow it without a gap, so each copy serves a range of queries. Returns the first query
+    that sees each key and the one after the last, and which keys are copied to the end.
+    """
+    starts, stops, copied = [np.arange(len(ends), dtype=np.int32)], [ends.copy()], [np.zeros(0, dtype=np.int32)]
+    for first in range(0, len(ends), BLOCK):
+        own = slice(first, first + BLOCK)
+        served = first + VIEWERS * BLOCK
+        stops[0][own] = np.minimum(ends[own], served)
+        for start in range(served, int(ends[own].max()), VIEWERS * BLOCK):
+            starts.append(np.full(BLOCK, start, dtype=np.int32))
+            stops.append(np.minimum(ends[own], start + VIEWERS * BLOCK))
+            copied.append(np.arange(first, first + BLOCK, dtype=np.int32))
+    return np.concatenate(starts), np.concatenate(stops), np.concatenate(copied)
+
+
+class _WithCopies(torch.autograd.Function):
+    """Tokens, and copies of some of them at the end. Gradients of copies are added up in single precision at least."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, copied: Tensor) -> Tensor:
+        ctx.save_for_backward(copied)
+        ctx.length = tokens.shape[-2]
+        return torch.cat((tokens, tokens.index_select(-2, copied)), dim=-2)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (copied,), (grad,) = ctx.saved_tensors, grads
+        exact = grad.to(torch.promote_types(grad.dtype, torch.float32))
+        own, copies = exact[..., : ctx.length, :], exact[..., ctx.length :, :]
+        return own.index_add(-2, copied, copies).to(grad.dtype), None
 
 
 @cache
@@ -118,23 +163,29 @@ def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=True)
 
 
-def _block_mask(ends: Tensor) -> BlockMask:
-    """The visible blocks, computed from `ends` alone without a mask of quadratic size, on its device."""
-    blocks = ends.view(-1, BLOCK)
-    first = torch.arange(len(blocks), device=ends.device) * BLOCK
-    earlier = first[None, :] < first[:, None]  # [query block, key block]
-    full = earlier & (blocks.amin(1)[None, :] >= first[:, None] + BLOCK)
-    touched = earlier & (blocks.amax(1)[None, :] > first[:, None]) | (first[None, :] == first[:, None])
+def _block_mask(starts: Tensor, stops: Tensor, length: int) -> BlockMask:
+    """The visible blocks, computed without a mask of quadratic size, on the device.
+
+    A block of keys begins to be seen at its first key by the block of queries that it belongs to; later ones may see
+    all of its keys. A copy is seen from its first block of queries on.
+    """
+    first = torch.arange(0, length, BLOCK, device=starts.device)[:, None]  # [query block, key block]
+    begin, end = starts.view(-1, BLOCK), stops.view(-1, BLOCK)
+    full = (begin.amax(1)[None] <= first) & (end.amin(1)[None] >= first + BLOCK)
+    touched = (begin.amin(1)[None] <= first) & (end.amax(1)[None] > first)
 
     def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (key <= query) & (query < ends[key])
+        return (key <= query) & (query < stops[key])
+
+    def sees_copies(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (starts[key] <= query) & (query < stops[key])
 
     return BlockMask.from_kv_blocks(
         *_ragged(touched & ~full),
         *_ragged(full),
         BLOCK_SIZE=BLOCK,
-        mask_mod=sees,
-        seq_lengths=(len(ends), len(ends)),
+        mask_mod=sees if len(starts) == length else sees_copies,
+        seq_lengths=(length, len(starts)),
     )
 
 
