@@ -196,7 +196,7 @@ def bench(
     shape = check_names("shape", [shape or ("135m" if on_gpu else "5m")], SHAPES)[0]
     tokens = tokens or (32768 if on_gpu else 4608)
     repeat = repeat or (3 if on_gpu else 1)
-    modes = check_names("modes", modes or MODES[: None if on_gpu else -1], MODES)  # compiling needs a compiler
+    modes = check_names("modes", modes or MODES[: None if on_gpu else -2], MODES)  # the last two are for a GPU
     if kernels and not on_gpu:
         raise ConfigError(f"--kernels counts the time of a GPU's kernels; this runs on {place.type}")
     if system >= min(prompts):
