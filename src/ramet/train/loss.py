@@ -101,6 +101,29 @@ def rows_to_compute(rows: Sequence[Row], loss: Loss, *, skip_zero_credit: bool =
     return [row for row in rows if row.num_trained and not (skips and row.advantage * row.weight == 0)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The rows of an update that can change a gradient, and what is counted over all of its rows."""
+
+    rows: Sequence[Row]
+    totals: Totals
+    num_rows: int
+    num_skipped: int  # rows that are not computed although they have trained tokens
+    num_tokens: int  # that a model would read for all rows
+
+
+def select(rows: Sequence[Row], loss: Loss, *, skip_zero_credit: bool = True) -> Selection:
+    """What has to be computed of `rows`. With `skip_zero_credit`, most nodes of an easy step need not be."""
+    computed = rows_to_compute(rows, loss, skip_zero_credit=skip_zero_credit)
+    return Selection(
+        rows=computed,
+        totals=totals(rows),
+        num_rows=len(rows),
+        num_skipped=sum(True in row.mask for row in rows) - len(computed),
+        num_tokens=sum(len(row.read) for row in rows),
+    )
+
+
 def token_advantages(rows: Sequence[Row], loss: Loss) -> list[float]:
     """One advantage per row, the same for each of its tokens, so that the *sum* of token losses is the step's loss.
 

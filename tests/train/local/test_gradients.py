@@ -16,7 +16,7 @@ from ramet.train.local.forward import row_logprobs
 from ramet.train.local.gradients import current_logprobs, forward_backward
 from ramet.train.local.learner import add_gradients, clip_gradients, make_learner
 from ramet.train.local.policy import Policy, prepare
-from ramet.train.loss import Aggregation, Kind, KlGradient, Loss
+from ramet.train.loss import Aggregation, Kind, KlGradient, Loss, select
 from ramet.train.rows import Row
 from ramet.train.settings import UpdateConfig
 from tests.train.tiny import VOCABULARY, gradients, largest_difference, model, row
@@ -69,12 +69,14 @@ def test_rows_without_credit_are_not_computed_and_change_nothing(aggregation: Ag
     rows = [dataclasses.replace(one, node=place, tree_id="ab"[place % 2]) for place, one in enumerate(rows)]
     found = []
     for skips in (False, True):
-        stats = forward_backward(policy, rows, loss=loss, micro_batch_tokens=9, skip_zero_credit=skips)
+        selected = select(rows, loss, skip_zero_credit=skips)
+        stats = forward_backward(policy, selected, loss=loss, micro_batch_tokens=9)
         found.append((stats, gradients(policy)))
     (every, whole), (some, part) = found
     assert (every.num_skipped, some.num_skipped) == (0, 3)
     assert some.num_rows == every.num_rows == 5
     assert some.num_trained == every.num_trained == 2 + 3 + 4 + 5 + 6
+    assert some.num_tokens == every.num_tokens == sum(2 + count for count in (2, 3, 4, 5, 6))
     assert some.num_read < every.num_read
     assert some.loss == pytest.approx(every.loss, abs=CLOSE)
     assert largest_difference(whole, part) < CLOSE
@@ -88,10 +90,9 @@ def test_rows_without_credit_are_computed_if_the_loss_has_a_kl_term() -> None:
     for skips in (False, True):
         stats = forward_backward(
             policy,
-            rows,
+            select(rows, loss, skip_zero_credit=skips),
             loss=loss,
             micro_batch_tokens=99,
-            skip_zero_credit=skips,
             reference=lambda batch: torch.full((len(batch),), -1.0, dtype=torch.float64),
         )
         assert stats.num_skipped == 0

@@ -20,7 +20,7 @@ from ramet.engine.tinker.calls import Calls
 from ramet.tokens.render import TokenRenderer
 from ramet.train.local.gradients import current_logprobs, forward_backward
 from ramet.train.local.policy import Policy
-from ramet.train.loss import Loss
+from ramet.train.loss import Loss, select
 from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 from ramet.train.settings import UpdateConfig
@@ -113,12 +113,11 @@ def local(rows: Sequence[Row], loss: Loss) -> tuple[Stats, dict[str, torch.Tenso
     policy = _warm_policy()
     stats = forward_backward(
         policy,
-        rows,
+        select(rows, loss),
         loss=loss,
         micro_batch_tokens=40,
         version=0,
         reference=reference_logprobs if loss.kl else None,
-        skip_zero_credit=True,
     )
     return stats, tiny.gradients(policy)
 

@@ -32,7 +32,7 @@ from ramet.train.local.learner import (
 )
 from ramet.train.local.overhead import Overhead
 from ramet.train.local.policy import Lora, Policy, prepare
-from ramet.train.loss import Loss
+from ramet.train.loss import Loss, Selection, select
 from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 from ramet.train.settings import TrainConfig, WarmConfig
@@ -78,18 +78,20 @@ class LocalBackend:
         """The version of the weights; no valid number in the middle of an optimiser step, or between two of a step."""
         return self.engine.policy_version if self.learner.consistent and not self._between else BETWEEN_VERSIONS
 
-    async def forward_backward(self, rows: Sequence[Row], *, loss: Loss, temperature: float) -> Stats:
+    async def forward_backward(self, rows: Sequence[Row] | Selection, *, loss: Loss, temperature: float) -> Stats:
+        """The gradient of `rows`, or of what was selected of them in another process."""
+        skips = self.skip_zero_credit
+        selected = rows if isinstance(rows, Selection) else select(rows, loss, skip_zero_credit=skips)
         work = partial(
             forward_backward,
             self.learner.policy,
-            rows,
+            selected,
             loss=loss,
             micro_batch_tokens=self.micro_batch_tokens,
             temperature=temperature,
             version=self.engine.policy_version,
-            entropy=any(row.logprobs is not None for row in rows),
+            entropy=any(row.logprobs is not None for row in selected.rows),
             reference=self._reference_at(temperature) if loss.kl else None,
-            skip_zero_credit=self.skip_zero_credit,
             after_backward=partial(add_gradients, self.learner),
         )
         return await self._compute(work)

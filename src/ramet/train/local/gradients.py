@@ -16,7 +16,7 @@ from ramet.train.local.losses import Term, terms, token_loss
 from ramet.train.local.packing import plan_batches
 from ramet.train.local.policy import Policy
 from ramet.train.local.transfer import to_device
-from ramet.train.loss import Loss, rows_to_compute, totals
+from ramet.train.loss import Loss, Selection, select
 from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 
@@ -25,7 +25,7 @@ LogprobFn = Callable[[Sequence[Row]], Tensor]  # log-probs of rows under other w
 
 def forward_backward(
     policy: Policy,
-    rows: Sequence[Row],
+    rows: Sequence[Row] | Selection,
     *,
     loss: Loss,
     micro_batch_tokens: int,
@@ -33,23 +33,20 @@ def forward_backward(
     version: int | None = None,
     entropy: bool = False,
     reference: LogprobFn | None = None,
-    skip_zero_credit: bool = False,
     after_backward: Callable[[], None] = lambda: None,
 ) -> Stats:
     """Add the gradient of the whole step's loss to the policy's parameters, one micro-batch at a time.
 
-    With `version`, the gap between sampler and learner covers only rows sampled by that version: older ones differ.
-    Rows with `proximal` log-probs have none here: the weights may have changed since they were sampled.
-    With `skip_zero_credit`, rows that cannot change the gradient are not computed; denominators count them.
-    `after_backward` is called after every micro-batch.
+    All `rows` are computed, or those of a selection; denominators count the others too. With `version`, the gap between
+    sampler and learner covers only rows sampled by that version: older ones differ. Rows with `proximal` log-probs have
+    none here: the weights may have changed since they were sampled. `after_backward` is called after every micro-batch.
     """
-    counted = totals(rows)
-    computed = rows_to_compute(rows, loss, skip_zero_credit=skip_zero_credit)
-    batches = plan_batches(computed, tokens=micro_batch_tokens, packed=policy.packs)
+    selected = rows if isinstance(rows, Selection) else select(rows, loss, skip_zero_credit=False)
+    batches = plan_batches(selected.rows, tokens=micro_batch_tokens, packed=policy.packs)
     sums = _Sums()
     for batch in batches:
         scores = row_logprobs(policy, batch, temperature=temperature, entropy=entropy)
-        known = terms(batch, counted, loss, like=scores.logprobs)
+        known = terms(batch, selected.totals, loss, like=scores.logprobs)
         term = token_loss(
             scores.logprobs,
             known.behaviour,
@@ -63,8 +60,7 @@ def forward_backward(
         after_backward()
         gaps = None if known.proximal is not None else _gaps(scores.logprobs, known.behaviour, batch, version)
         sums.add(weighted, scores, term, gaps)
-    skipped = sum(row.num_trained > 0 for row in rows) - len(computed)
-    return sums.stats(rows, num_skipped=skipped, num_trained=counted.tokens, num_batches=len(batches))
+    return sums.stats(selected, num_batches=len(batches))
 
 
 def current_logprobs(
@@ -117,14 +113,14 @@ class _Sums:
         self.kls += [] if term.kl is None else [term.kl]
         self.num_read += scores.num_read
 
-    def stats(self, rows: Sequence[Row], *, num_skipped: int, num_trained: int, num_batches: int) -> Stats:
+    def stats(self, selected: Selection, *, num_batches: int) -> Stats:
         gaps = _joined(self.gaps)
         return Stats(
             loss=float(_joined(self.losses).sum()),
-            num_rows=len(rows),
-            num_skipped=num_skipped,
-            num_trained=num_trained,
-            num_tokens=sum(len(row.read) for row in rows),
+            num_rows=selected.num_rows,
+            num_skipped=selected.num_skipped,
+            num_trained=selected.totals.tokens,
+            num_tokens=selected.num_tokens,
             num_read=self.num_read,
             num_batches=num_batches,
             clip_fraction=_mean(self.clipped),

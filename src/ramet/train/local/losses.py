@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,11 +32,10 @@ class Terms:
 
 def terms(rows: Sequence[Row], totals: Totals, loss: Loss, *, like: Tensor) -> Terms:
     """Repeat every row's numbers for each of its trained tokens, with the dtype and device of `like`."""
-    counts = torch.tensor([row.num_trained for row in rows])
+    counts = np.array([row.num_trained for row in rows], dtype=np.int64)
 
     def spread(values: Sequence[float]) -> Tensor:
-        each = torch.tensor(values, dtype=torch.float64).repeat_interleave(counts)
-        return to_device(each.to(like.dtype), like.device)
+        return _as_values(np.repeat(np.array(values, dtype=np.float64), counts), like=like)
 
     return Terms(
         behaviour=_behaviour(rows, loss, like=like),
@@ -53,7 +53,7 @@ def _behaviour(rows: Sequence[Row], loss: Loss, *, like: Tensor) -> Tensor | Non
                 raise TrainError(f"{row.name}: the engine recorded no log-probs, and this loss needs them")
             return None
         recorded += compress(row.logprobs, row.mask)
-    return to_device(torch.tensor(recorded, dtype=torch.float64).to(like.dtype), like.device)
+    return _as_values(recorded, like=like)
 
 
 def _proximal(rows: Sequence[Row], *, like: Tensor) -> Tensor | None:
@@ -64,7 +64,12 @@ def _proximal(rows: Sequence[Row], *, like: Tensor) -> Tensor | None:
         if row.proximal is None:
             raise TrainError(f"{row.name}: other rows have log-probs of the start of the step, and it has none")
         recorded += compress(row.proximal, row.mask)
-    return torch.tensor(recorded, dtype=torch.float64).to(like)
+    return _as_values(recorded, like=like)
+
+
+def _as_values(values: Sequence[float] | np.ndarray, *, like: Tensor) -> Tensor:
+    """One number per token, rounded from doubles to the dtype of `like`."""
+    return to_device(torch.from_numpy(np.asarray(values, dtype=np.float64)).to(like.dtype), like.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,8 +124,8 @@ def _targets(rows: Sequence[Row], paths: Sequence[Sequence[Span]]) -> tuple[tupl
     positions: list[int] = []
     targets: list[int] = []
     for row, path in zip(rows, paths, strict=True):
-        places = list(chain.from_iterable(range(first, last) for first, last in path))
-        positions += [places[at - 1] for at in row.trained]
+        places = chain.from_iterable(range(first, last) for first, last in path)
+        positions += compress(places, row.mask[1:])  # a token is predicted one position before it
         targets += compress(row.token_ids, row.mask)
     return tuple(positions), tuple(targets)
 

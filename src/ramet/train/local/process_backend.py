@@ -30,7 +30,7 @@ from ramet.train.child import end_child, start_child
 from ramet.train.local.backend import BETWEEN_VERSIONS, load_policy
 from ramet.train.local.learner_process import Answer, Opened, Request
 from ramet.train.local.overhead import Overhead
-from ramet.train.loss import Loss
+from ramet.train.loss import Loss, select
 from ramet.train.metrics import Stats
 from ramet.train.players.pickling import dumps, loads
 from ramet.train.rows import Row
@@ -90,11 +90,18 @@ class ProcessBackend:
     supports_overlap = True
 
     def __init__(
-        self, learner: LearnerProcess, engine: LocalEngine, *, renderer: TokenRenderer, sampled: Mapping[str, Tensor]
+        self,
+        learner: LearnerProcess,
+        engine: LocalEngine,
+        *,
+        renderer: TokenRenderer,
+        sampled: Mapping[str, Tensor],
+        skip_zero_credit: bool = False,
     ) -> None:
         self.learner = learner
         self.engine = engine
         self.renderer = renderer
+        self.skip_zero_credit = skip_zero_credit
         self._sampled = sampled  # the weights of the engine that are trained, by name
         self._learnt = learner.opened.weights.open()
         self._copy()
@@ -107,7 +114,10 @@ class ProcessBackend:
         return version if self.learner.version == version else BETWEEN_VERSIONS
 
     async def forward_backward(self, rows: Sequence[Row], *, loss: Loss, temperature: float) -> Stats:
-        return await self._call("forward_backward", rows=rows, loss=loss, temperature=temperature)
+        """Rows that need not be computed stay here: to send them takes longer than to count them."""
+        select_rows = partial(select, rows, loss, skip_zero_credit=self.skip_zero_credit)
+        selected = await anyio.to_thread.run_sync(select_rows)
+        return await self._call("forward_backward", rows=selected, loss=loss, temperature=temperature)
 
     async def logprobs(self, rows: Sequence[Row], *, temperature: float) -> list[tuple[float, ...]]:
         return await self._call("logprobs", rows=rows, temperature=temperature)
@@ -180,7 +190,8 @@ def open_backend(config: TrainConfig | WarmConfig) -> ProcessBackend:
             keep_cache=sampler.keep_cache,
         )
         trained = {name: one for name, one in policy.model.named_parameters() if one.requires_grad}
-        return ProcessBackend(learner, engine, renderer=renderer, sampled=trained)
+        skips = config.update.skip_zero_credit
+        return ProcessBackend(learner, engine, renderer=renderer, sampled=trained, skip_zero_credit=skips)
     except BaseException:
         learner.close()
         raise
