@@ -198,6 +198,42 @@ def test_two_runs_are_compared_item_by_item(tmp_path: Path) -> None:
     ]
 
 
+def test_clones_of_one_run_are_compared_with_the_single_agent_of_another(tmp_path: Path) -> None:
+    clones = run_dir(tmp_path, "clones", records=records("clones", 500, "1111111110", delegated=True))
+    alone = run_dir(tmp_path, "alone", records=records("single", 500, "0000000011"))
+    report = make_report([clones, alone])
+    # Eight items won, one lost, one right in both: 7 of 10 in total.
+    assert report.headline[0].startswith("Clones beat single (alone) by 70 points [")
+    page = Page(report.html)
+    row = page.row("Methods of different runs", "clones", "single, alone")
+    assert row[2:5] == ["500", "10", "9"]
+    assert row[5].startswith("+70 [")
+    assert "clones − single, alone, 500 (n=10, 9 differ)" in page.text
+
+
+def test_a_run_that_has_both_methods_is_not_compared_with_the_single_agent_of_another(tmp_path: Path) -> None:
+    alone = run_dir(tmp_path, "alone", records=records("single", 500, "0000000011"))
+    report = make_report([small(tmp_path), alone])
+    assert not report.sections[0].control_comparisons
+    assert {(one.cell[0], one.other[0]) for one in report.sections[0].comparisons} == {
+        ("small", "small"),  # clones against single
+        ("alone", "small"),  # single against single
+    }
+
+
+def test_a_series_whose_run_is_called_like_its_method_is_named_once(tmp_path: Path) -> None:
+    runs = [run_dir(tmp_path, name, records=records("clones", 500, "1100", delegated=True)) for name in ("clones", "b")]
+    section = make_report(runs).sections[0]
+    assert [section.label(run, "clones") for run in section.runs] == ["clones", "clones, b"]
+
+
+def test_a_legend_of_methods_and_runs_has_both_if_a_run_is_called_like_a_method(tmp_path: Path) -> None:
+    items = [one for method in ("single", "vote@3", "clones") for one in records(method, 500, "1100")]
+    text = Page(make_report([run_dir(tmp_path, name, records=items) for name in ("clones", "b", "c")]).html).text
+    assert "run clones" in text
+    assert "run b" not in text
+
+
 def test_runs_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
     other = [record("clones", 500, number, 1.0, task=f"maths:eval/{number}") for number in range(3)]
     report = make_report([small(tmp_path), run_dir(tmp_path, "maths", records=other)])

@@ -67,8 +67,9 @@ class Section:
         return [record for cell in self.cells if cell.run == run for record in cell.records]
 
     def label(self, run: str, method: str) -> str:
-        """The name of a series, with the run if there are several."""
-        return f"{method_label(method)}, {run}" if self.several_runs else method_label(method)
+        """The name of a series, with the run if there are several and it is not called like the method."""
+        own = method_label(method)
+        return f"{own}, {run}" if self.several_runs and run != own else own
 
     def bucket_cells(self) -> list[Cell]:
         """Cells by bucket; none if there is only one bucket."""
@@ -98,6 +99,27 @@ class Section:
             for budget in self.budgets
         ]
         return self._compare(keys)
+
+    @cached_property
+    def control_comparisons(self) -> tuple[Comparison, ...]:
+        """Methods of two runs at the same budget, where neither run has both of them.
+
+        That is how clones of one model are compared with a model that was trained to work alone.
+        """
+        own = {run: {cell.method for cell in self.cells if cell.run == run} for run in self.runs}
+        keys = [
+            ((run, method, budget), (control, other, budget))
+            for method, other in _method_pairs(self.methods)
+            for run in self.runs
+            for control in self.runs
+            if method in own[run] - own[control] and other in own[control] - own[run]
+            for budget in self.budgets
+        ]
+        return self._compare(keys)
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        return (*self.method_comparisons, *self.run_comparisons, *self.control_comparisons)
 
     def _compare(self, keys: Iterable[tuple[Key, Key]]) -> tuple[Comparison, ...]:
         pairs = [(self.cell(key), self.cell(other)) for key, other in keys]

@@ -126,7 +126,7 @@ def _evaluation(section: Section, runs: Mapping[str, Run], *, only: bool, linked
         method_tables(section),
         area_table(section),
         comparison_tables(section),
-        tag("p", MULTIPLE, class_="small") if section.method_comparisons or section.run_comparisons else None,
+        tag("p", MULTIPLE, class_="small") if section.comparisons else None,
         figures(pictures[2:]) if pictures[2:] else None,
         bucket_tables(section),
         tag("h3", "Trees"),

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ramet.evaluate.cells import ALL, Comparison
 from ramet.evaluate.format import budget_label
 from ramet.evaluate.methods import is_oracle
@@ -17,8 +19,8 @@ MAX_ROWS = 24
 
 
 def difference_picture(section: Section, *, name: str) -> Picture | None:
-    """Runs against the first if there are several, else methods against each other; None if no item differs."""
-    comparisons = section.run_comparisons or section.method_comparisons
+    """Runs against each other if there are several, else methods; None if no item differs."""
+    comparisons = (*section.run_comparisons, *section.control_comparisons) or section.method_comparisons
     rows = [one for one in comparisons if one.part == ALL and not is_oracle(one.cell[1])]
     if len(rows) > MAX_ROWS:
         rows = [one for one in rows if one.cell[1].startswith("clones")][:MAX_ROWS]
@@ -32,7 +34,7 @@ def difference_picture(section: Section, *, name: str) -> Picture | None:
         axes.plot([100 * gap.low, 100 * gap.high], [place, place], color=look.light, linewidth=1.2)
         face = look.light if gap.direction else light("paper")
         axes.plot([100 * gap.value], [place], **look.line(markerfacecolor=face, linestyle="none"))
-    axes.set_yticks(range(len(rows)), [_label(comparison) for comparison in rows])
+    axes.set_yticks(range(len(rows)), [_label(section, comparison) for comparison in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
@@ -41,21 +43,28 @@ def difference_picture(section: Section, *, name: str) -> Picture | None:
         figure,
         name=name,
         title="Differences, item by item",
-        caption=f"{_explain(rows[0])} Right of the line is better; bars are 95% intervals; a hollow point means: "
+        caption=f"{_explain(rows)} Right of the line is better; bars are 95% intervals; a hollow point means: "
         f"cannot tell, or fewer than {MIN_DIFFERING} items differ. n: items, and of these those that differ.",
     )
 
 
-def _label(comparison: Comparison) -> str:
-    run, method, _ = comparison.cell
+def _label(section: Section, comparison: Comparison) -> str:
+    (run, method, _), (other_run, other, _) = comparison.cell, comparison.other
     budget = budget_label(comparison.budget)
     gap = comparison.difference
     number = f"n={gap.items:,}, {gap.differing:,} differ"
-    pair = f"{method}, {run}" if comparison.across_runs else f"{method} − {comparison.other[1]}"
+    if run == other_run:
+        pair = f"{method} − {other}"
+    elif method == other:
+        pair = f"{method}, {run}"
+    else:
+        pair = f"{section.label(run, method)} − {section.label(other_run, other)}"
     return f"{pair}, {budget} ({number})"
 
 
-def _explain(comparison: Comparison) -> str:
-    if comparison.across_runs:
-        return f"Each method and token budget minus the same in {comparison.other[0]}."
-    return "One method minus another under the same token budget."
+def _explain(rows: Sequence[Comparison]) -> str:
+    same = [one.other[0] for one in rows if one.across_runs and one.cell[1] == one.other[1]]
+    sentences = [f"Each method and token budget minus the same in {same[0]}."] if same else []
+    if len(same) < len(rows):
+        sentences.append("One method minus another under the same token budget.")
+    return " ".join(sentences)

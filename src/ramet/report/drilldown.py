@@ -96,8 +96,7 @@ def _answer(record: Record) -> str:
 
 def difference_details(section: Section, runs: Mapping[str, Run]) -> list[Markup]:
     """For each comparison the items on which the two differ."""
-    comparisons = [*section.method_comparisons, *section.run_comparisons]
-    return [_difference_detail(comparison, runs, section) for comparison in comparisons]
+    return [_difference_detail(comparison, runs, section) for comparison in section.comparisons]
 
 
 def _difference_detail(comparison: Comparison, runs: Mapping[str, Run], section: Section) -> Markup:

@@ -50,9 +50,7 @@ def report_facts(report: Report) -> dict[str, Any]:
         ],
         "cells": [_cell_facts(section, cell) for section in report.sections for cell in section.cells],
         "differences": [
-            _difference_facts(section, comparison)
-            for section in report.sections
-            for comparison in (*section.method_comparisons, *section.run_comparisons)
+            _difference_facts(section, comparison) for section in report.sections for comparison in section.comparisons
         ],
         "pictures": [picture.name for picture in report.pictures],
     }

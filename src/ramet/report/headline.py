@@ -22,11 +22,11 @@ UNLIKE = 0.1  # share of trees with other sizes from which on two parts of a run
 def headline(section: Section, *, titled: bool = False) -> list[str]:
     """A sentence for each pair of methods or runs over all budgets, the most important first.
 
-    Clones of a later run against those of the first come first; then clones against `single`, also beyond training;
-    then everything else.
+    Clones of a later run against those of the first come first, and clones of one run against another method of
+    another run; then clones against `single`, also beyond training; then everything else.
     """
     pairs: dict[Pair, list[Comparison]] = {}
-    for comparison in (*section.run_comparisons, *section.method_comparisons):
+    for comparison in (*section.run_comparisons, *section.control_comparisons, *section.method_comparisons):
         if comparison.part in (ALL, BEYOND) and not is_oracle(comparison.cell[1]):
             pair = (comparison.part, *comparison.cell[:2], *comparison.other[:2])
             pairs.setdefault(pair, []).append(comparison)
@@ -53,12 +53,14 @@ def _rank(pair: Pair, section: Section) -> tuple[bool, ...]:
 def _sentence(pair: Pair, comparisons: Sequence[Comparison], *, several_runs: bool) -> str:
     """One pair at all its budgets."""
     part, run, method, other_run, other_method = pair
-    across = run != other_run
-    first, second = (run, other_run) if across else (method, other_method)
-    before = [f"{run}:"] if several_runs and not across else []
+    same_run, same_method = run == other_run, method == other_method
+    first, second = (run, other_run) if same_method else (method, other_method)
+    if not same_run and not same_method:
+        first, second = (one if one == own else f"{one} ({own})" for one, own in ((first, run), (second, other_run)))
+    before = [f"{run}:"] if several_runs and same_run else []
     before += ["beyond training,"] if part == BEYOND else []
-    before += [f"with {method},"] if across else []
-    plural = not across and first.startswith("clones")
+    before += [f"with {method},"] if same_method else []
+    plural = not same_method and first.startswith("clones")
     return " ".join([*before, _conclusion(first, second, comparisons, plural=plural)])
 
 
@@ -108,8 +110,9 @@ def _cannot_tell(first: str, second: str, unknown: Sequence[Comparison], *, only
 
 def _only_method(section: Section) -> str:
     best = max(section.cells, key=lambda cell: cell.accuracy.value)
+    verb = "reach" if best.method.startswith("clones") else "reaches"
     return (
-        f"{method_label(best.method)} reaches {percent(best.accuracy)} at {budget_phrase(best.budget)} on "
+        f"{method_label(best.method)} {verb} {percent(best.accuracy)} at {budget_phrase(best.budget)} on "
         f"{best.items:,} items; there is no other method to compare it with."
     )
 

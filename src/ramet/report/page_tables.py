@@ -198,6 +198,9 @@ def comparison_tables(section: Section) -> list[Markup]:
         if comparisons:
             caption = f"{run} against {section.runs[0]}, item by item: same method, same budget"
             tables.append(_comparison_table(comparisons, section, caption=caption, across=True))
+    if section.control_comparisons:
+        caption = "Methods of different runs compared item by item: same budget"
+        tables.append(_comparison_table(section.control_comparisons, section, caption=caption))
     return tables
 
 
@@ -219,6 +222,8 @@ def _comparison_row(group: Sequence[Comparison], section: Section, parts: Sequen
     whole = next(one for one in group if one.part == ALL)
     gap = whole.difference
     names: list[Content] = [method_label(key[1]) for key in ((whole.cell,) if across else (whole.cell, whole.other))]
+    if whole in section.control_comparisons:
+        names = [section.label(run, method) for run, method, _ in (whole.cell, whole.other)]
     counts = [link(comparison_id(section, whole), f"{count:,}") for count in (gap.items, gap.differing)]
     shown = [*counts, _points_link(section, whole), tag("span", verdict(gap), class_=CLASSES[gap.direction])]
     by_part = {one.part: one for one in group}

@@ -370,14 +370,14 @@ def mean_by_size(records: Sequence[Record], of: Callable[[Record], float]) -> li
 
 
 def series_legend(figure: Figure, axes: Axes, section: Section, methods: Sequence[str]) -> None:
-    """With several runs: methods by colour and marker, then runs by line and filling, instead of every pair."""
+    """Every series; or, if these are more, methods by colour and marker, then runs by line and filling."""
     handles, labels = axes.get_legend_handles_labels()
     known: dict[str, Any] = dict(zip(labels, handles, strict=True))
-    if section.several_runs:
+    styles = series_looks(section)
+    if section.several_runs and len(styles) > len(methods) + len(section.runs):
         from matplotlib.lines import Line2D
 
         plain = looks(section.methods)
-        styles = series_looks(section)
         known = {"on the front": known["on the front"]} if "on the front" in known else {}
         colours = {method_label(method): Line2D([], [], **plain[method].line(linestyle="none")) for method in methods}
         runs: dict[str, Any] = {}
@@ -385,6 +385,6 @@ def series_legend(figure: Figure, axes: Axes, section: Section, methods: Sequenc
             look = next(look for (name, _), look in styles.items() if name == run)
             face = light("paper") if look.hollow else light("grey")
             line = look.line(color=light("grey"), marker="o", markerfacecolor=face)
-            runs[run] = Line2D([], [], **line)
+            runs[f"run {run}" if run in colours else run] = Line2D([], [], **line)
         known = colours | runs | known
     add_legend(figure, known)
