@@ -26,6 +26,7 @@ from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.interfaces import Engine
 from ramet.serve.server import Served, bind, listening, opened_service, serve
 from ramet.serve.settings import ServeConfig
+from ramet.terminal.serving import ARROW_POOL
 from ramet.types import Prompt
 
 FOREVER_S = 3600.0
@@ -145,6 +146,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("settings", nargs="*")
     given = parser.parse_args()
+    os.environ.setdefault(ARROW_POOL, "system")  # as `ramet serve` does: its memory is measured
     config = load(ServeConfig, words=given.settings, flags={"port": given.port, "name": "scripted"})
 
     def announce(served: Served) -> None:
