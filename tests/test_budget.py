@@ -29,6 +29,14 @@ def test_a_hold_that_is_never_settled_is_spent_in_full():
     assert (ledger.tokens, ledger.money, ledger.open) == (40, 20, 0)
 
 
+def test_what_was_used_beyond_a_hold_is_taken_as_far_as_it_is_there():
+    ledger = Ledger(tokens=100, money=50)
+    ledger.charge(tokens=30, money=20)
+    assert (ledger.tokens, ledger.money) == (70, 30)
+    ledger.charge(tokens=80, money=40)
+    assert (ledger.tokens, ledger.money) == (0, 0)
+
+
 def test_a_repaid_loan_returns_everything_but_the_started_node():
     ledger = Ledger(tokens=100, nodes=4, depth=2)
     loan = ledger.lend(tokens=50, nodes=3)

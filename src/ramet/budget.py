@@ -269,6 +269,12 @@ class Ledger:
         if self.money is not None:
             self.money += money
 
+    def charge(self, *, tokens: int, money: int = 0) -> None:
+        """Take what was used beyond a hold. What is not there cannot be taken: the rest exceeds the budget."""
+        self.tokens -= min(tokens, self.tokens)
+        if self.money is not None:
+            self.money -= min(money, self.money)
+
     def _take(self, *, tokens: int, nodes: int, money: int) -> None:
         short = tokens > self.tokens or nodes > self.nodes
         if self.money is not None and money > self.money:

@@ -127,7 +127,17 @@ async def test_a_tree_stays_within_its_budget_but_for_one_event(reported: int):
     async with meeting(stream(*[chat("word ")] * 500, chat("", finish="stop"), usage(reported))) as (_, engine):
         tree = await ramet.run("How many?", engine=engine, budget=Budget(tokens=100, turns=3))
     assert tree.root.stop is not Stop.ERROR
-    assert 100 <= tree.usage.tokens <= 100 + tree.usage.calls
+    assert tree.usage.calls == 2
+    assert 100 <= tree.usage.tokens <= 101
+
+
+@pytest.mark.anyio
+async def test_a_server_that_sent_more_than_the_whole_budget_is_not_asked_again():
+    answer = whole({"choices": [{"message": {"content": "word " * 2000}, "finish_reason": "stop"}], "usage": {}})
+    async with meeting(answer) as (server, engine):
+        tree = await ramet.run("How many?", engine=engine, budget=Budget(tokens=100, turns=3))
+    assert (len(server.requests), tree.usage.calls) == (1, 1)
+    assert (tree.root.stop, tree.usage.tokens) == (Stop.BUDGET, 500)
 
 
 # Usage.
