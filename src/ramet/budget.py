@@ -89,7 +89,10 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of one tree. None of them is ever exceeded.
+    """The limits of one tree. None of them is ever exceeded by what ramet asks for.
+
+    A server that sends more than it was asked for is cut off, and what it sent counts: one event per node at most is
+    beyond `tokens`.
 
     Example:
         Budget(tokens=4000, nodes=16, depth=3, seconds=60)
