@@ -282,6 +282,21 @@ def test_a_model_brings_the_settings_of_its_training(tmp_path: Path) -> None:
     assert other.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}}
 
 
+def test_an_evaluation_prints_what_it_takes_over_from_the_training_of_its_model(tmp_path: Path) -> None:
+    from tests.train import small
+
+    model = small.folder(tmp_path)
+    config = small.config(model, "name=small", "budget.path_tokens=35", "budget.nodes=3")
+    run = RunDir.create(tmp_path, "small", config=config, kind="train")
+    shutil.copytree(model, run.path / "checkpoints" / "step-000004")
+    command = ["eval", "arithmetic:eval", "--model", str(run.path), "--methods", "clones", "--budgets", "40", "-n", "1"]
+    output = printed(tmp_path, *command, "budget.nodes=2", OMP_NUM_THREADS=os.environ["OMP_NUM_THREADS"])
+    (line,) = [line for line in output.splitlines() if line.startswith("from the training: ")]
+    assert "budget.path_tokens=35" in line
+    assert "budget.nodes" not in line
+    assert "budget.tokens" not in line
+
+
 def test_a_warm_start_counts_as_training(tmp_path: Path) -> None:
     run = trained_run(tmp_path, "both", kind="train", task="craft:train", warm={"steps": 3, "task": "craft:train_easy"})
     assert find_model(str(run)).trained == [Trained("craft", 4, 6), Trained("craft", 2, 3)]

@@ -110,7 +110,7 @@ def evaluate(
     if size is not None:
         raise ConfigError("--size is for pinned suites, like suite:delegation-1")
     resolved, found = resolve_eval_config(words or [], flags=given, file=config)
-    with show_progress(as_json=json) as callbacks:
+    with show_progress(as_json=json, taken_over=found.taken_over) as callbacks:
         evaluation, run = run_evaluation(resolved, found, runs=runs, into=into, api_key=api_key, **callbacks)
     return print_evaluation(evaluation, run, as_json=json)
 

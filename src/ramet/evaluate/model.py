@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,22 @@ class Model:
     name: str  # a folder, or a name on a server
     trained: list[Trained]  # empty: not known
     settings: dict[str, Any]  # of its training, those that an evaluation has too
+    taken_over: tuple[str, ...] = ()  # of these, what this evaluation does not override, as words
+
+
+def not_overridden(settings: Mapping[str, Any], given: Mapping[str, Any], *, inside: str = "") -> Iterator[str]:
+    """Settings that `given` does not contain, as words.
+
+    Example:
+        [*not_overridden({"budget": {"nodes": 3, "turns": 4}}, {"budget": {"nodes": 8}})]  # ["budget.turns=4"]
+    """
+    for key, value in settings.items():
+        own = given.get(key)
+        if isinstance(value, dict):
+            table = cast(dict[str, Any], own) if isinstance(own, dict) else {}
+            yield from not_overridden(cast(dict[str, Any], value), table, inside=f"{inside}{key}.")
+        elif key not in given:
+            yield f"{inside}{key}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 def find_model(name: str, tasks: Sequence[str] = ()) -> Model:

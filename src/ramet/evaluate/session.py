@@ -29,7 +29,7 @@ from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, check_named, closing, open_engines, with_model
 from ramet.errors import ConfigError, EngineError
 from ramet.evaluate.journal import Journal
-from ramet.evaluate.model import Model, engine_facts, find_model, hardware, weights_stamp
+from ramet.evaluate.model import Model, engine_facts, find_model, hardware, not_overridden, weights_stamp
 from ramet.evaluate.record import Record
 from ramet.evaluate.run import Job, OnProgress, Pool, ignore, missing_jobs, plan_jobs
 from ramet.evaluate.settings import EvaluateConfig
@@ -93,11 +93,12 @@ def resolve_eval_config(
         given["tasks"] = specs
     name = given.get("engine.model") or settings_of(settings).get("engine", {}).get("model")
     model = None if name is None else find_model(str(name), specs)
+    base = None
     if model is not None:
-        check_model(str(name), on_server=names_server(merge_settings(file=file, words=settings, flags=given)))
-    if model is not None:
-        given["engine.model"] = model.name
-    base = None if model is None else model.settings
+        own = merge_settings(file=file, words=settings, flags=given)
+        check_model(str(name), on_server=names_server(own))
+        base, given["engine.model"] = model.settings, model.name
+        model = replace(model, taken_over=tuple(not_overridden(base, own)))
     config = load(EvaluateConfig, file=file, words=settings, flags=given, base=base)
     return config, model or find_model(config.engine.model)
 

@@ -222,7 +222,7 @@ def _comparison_row(group: Sequence[Comparison], section: Section, parts: Sequen
     whole = next(one for one in group if one.part == ALL)
     gap = whole.difference
     names: list[Content] = [method_label(key[1]) for key in ((whole.cell,) if across else (whole.cell, whole.other))]
-    if whole in section.control_comparisons:
+    if whole.across_runs and not across:
         names = [section.label(run, method) for run, method, _ in (whole.cell, whole.other)]
     counts = [link(comparison_id(section, whole), f"{count:,}") for count in (gap.items, gap.differing)]
     shown = [*counts, _points_link(section, whole), tag("span", verdict(gap), class_=CLASSES[gap.direction])]

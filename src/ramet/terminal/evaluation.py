@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TypedDict
@@ -10,11 +10,14 @@ from typing import TypedDict
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
+from ramet.draw import one_line
 from ramet.evaluate.run import OnProgress, Progress, ignore
 from ramet.evaluate.session import Evaluation, OnStart
 from ramet.evaluate.text import render_sections
 from ramet.store import RunDir
 from ramet.terminal.console import command, out, print_json, table_console
+
+LONGEST = 400  # characters of the line about settings of the training
 
 
 class Callbacks(TypedDict):
@@ -25,10 +28,11 @@ class Callbacks(TypedDict):
 
 
 @contextmanager
-def show_progress(*, as_json: bool = False, unit: str = "cell") -> Generator[Callbacks]:
+def show_progress(*, as_json: bool = False, unit: str = "cell", taken_over: Sequence[str] = ()) -> Generator[Callbacks]:
     """Callbacks that print the run directory, then the progress: a bar on a terminal, else a line at every tenth.
 
-    An interrupted evaluation prints how to resume it. With `as_json` nothing is printed.
+    `taken_over` are settings of the model's training, which are printed too. An interrupted evaluation prints how to
+    resume it. With `as_json` nothing is printed.
     """
     if as_json:
         yield {"on_start": ignore, "on_progress": ignore}
@@ -39,6 +43,8 @@ def show_progress(*, as_json: bool = False, unit: str = "cell") -> Generator[Cal
     def on_start(run: RunDir) -> None:
         started.append(run)
         out.print(str(run.path), style="dim")
+        if taken_over:
+            out.print(one_line(f"from the training: {' '.join(taken_over)}", LONGEST), style="dim")
         if bar is not None:
             bar.start()
 

@@ -72,8 +72,8 @@ def totals(rows: Sequence[Row]) -> Totals:
     """Count the trained tokens of a step. Rows without any are left out."""
     node_tokens: Counter[tuple[str, int]] = Counter()
     for row in rows:
-        if row.num_trained:
-            node_tokens[row.tree_id, row.node] += row.num_trained
+        if trained := row.num_trained:
+            node_tokens[row.tree_id, row.node] += trained
     tree_nodes = Counter(tree_id for tree_id, _ in node_tokens)
     return Totals(tokens=node_tokens.total(), node_tokens=node_tokens, tree_nodes=tree_nodes)
 
@@ -98,7 +98,7 @@ def rows_to_compute(rows: Sequence[Row], loss: Loss, *, skip_zero_credit: bool =
     Leave the others out of the forward pass, but not out of `totals`: a share depends on all rows of the step.
     """
     skips = skip_zero_credit and not loss.kl
-    return [row for row in rows if row.num_trained and not (skips and row.advantage * row.weight == 0)]
+    return [row for row in rows if True in row.mask and not (skips and row.advantage * row.weight == 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
