@@ -248,6 +248,23 @@ def test_tasks_made_with_other_options_are_not_compared(tmp_path: Path) -> None:
     report = make_report(runs)
     assert [len(one.runs) for one in report.sections] == [1, 1]
     assert Page(report.html).row("Settings that differ", "taskset.operators")[1:] == ["3", "9"]
+    reason = "short and long are not compared, their tasks differ: taskset.operators is 3 in short, 9 in long."
+    assert reason in report.headline
+
+
+@pytest.mark.parametrize(("question", "groups"), [("2 + 2", [2]), ("2 + 3", [1, 1])])
+def test_tasks_made_with_other_options_are_compared_if_stored_trees_have_the_same_questions(
+    tmp_path: Path, question: str, groups: list[int]
+) -> None:
+    runs: list[Path] = []
+    for name, asked in (("a", "2 + 2"), ("b", question)):
+        items = records("clones", 500, "1")
+        runs.append(run_dir(tmp_path, name, records=items, trees=[tree(items[0].trees[0], question=asked)]))
+    (runs[1] / "config.toml").write_text("[taskset]\npart = [2, 8]\n")
+    report = make_report(runs)
+    assert [len(one.runs) for one in report.sections] == groups
+    reason = "a and b are not compared, their tasks differ: taskset.part is not set in a, [2, 8] in b."
+    assert (reason in report.headline) == (len(groups) == 2)
 
 
 def test_splits_have_separate_tables_and_are_never_averaged(tmp_path: Path) -> None:

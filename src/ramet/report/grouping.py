@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 from ramet.evaluate.items import size_buckets
 from ramet.evaluate.record import Record
 from ramet.evaluate.tables import Section, make_section
-from ramet.report.read import Run
+from ramet.report.format import join_words
+from ramet.report.read import Run, read_questions
 
 BUCKET, SIZE = "bucket", "problem size"
+Questions = dict[Path, Mapping[str, tuple[str, str]]]  # by run and task: the question, and its reference and texts
 
 
 def group_runs(runs: Sequence[Run]) -> list[Section]:
     """A section for each group of runs that share tasks, split by split."""
     groups: list[list[tuple[str, Run]]] = []
+    known: Questions = {}
     for piece in (piece for run in runs for piece in _by_split(run)):
-        near = [group for group in groups if any(_comparable(piece[1], other) for _, other in group)]
+        near = [group for group in groups if any(_comparable(piece[1], other, known) for _, other in group)]
         groups = [group for group in groups if group not in near]
         groups.append([*(member for group in near for member in group), piece])
     sections: list[Section] = []
@@ -76,10 +81,48 @@ def _by_size(records_by_run: Mapping[str, Sequence[Record]], split: str) -> Mapp
     }
 
 
-def _comparable(first: Run, second: Run) -> bool:
-    """Whether two runs share tasks: the same ids, made with the same options."""
-    same_options = first.config.get("taskset") == second.config.get("taskset")
-    return same_options and bool({record.task for record in first.records} & {record.task for record in second.records})
+def not_compared(runs: Sequence[Run], sections: Sequence[Section]) -> list[str]:
+    """A sentence for each pair of runs whose tasks have the same names and differ: which settings made them."""
+    together = [set(section.runs) for section in sections]
+    lines: list[str] = []
+    for first, second in itertools.combinations([run for run in runs if run.records], 2):
+        apart = not any({first.name, second.name} <= group for group in together)
+        if apart and _shared(first, second) and (changed := join_words(list(_other_options(first, second)))):
+            lines.append(f"{first.name} and {second.name} are not compared, their tasks differ: {changed}.")
+    return lines
+
+
+def _comparable(first: Run, second: Run, known: Questions) -> bool:
+    """Whether two runs share tasks: the same ids, made with the same options or, as stored trees show, equal."""
+    shared = _shared(first, second)
+    if not shared or _options(first) == _options(second):
+        return bool(shared)
+    for run in (first, second):
+        if run.path not in known:
+            known[run.path] = read_questions(run)
+    ours, theirs = known[first.path], known[second.path]
+    return all(task in ours and ours[task] == theirs.get(task) for task in shared)
+
+
+def _shared(first: Run, second: Run) -> set[str]:
+    return {record.task for record in first.records} & {record.task for record in second.records}
+
+
+def _options(run: Run) -> dict[str, Any]:
+    """The options of its taskset. In files of older versions they may be missing."""
+    options = run.config.get("taskset")
+    return cast(dict[str, Any], options) if isinstance(options, dict) else {}
+
+
+def _other_options(first: Run, second: Run) -> Iterator[str]:
+    ours, theirs = _options(first), _options(second)
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            sides = [
+                f"{side[name]} in {run.name}" if name in side else f"not set in {run.name}"
+                for run, side in ((first, ours), (second, theirs))
+            ]
+            yield f"taskset.{name} is {', '.join(sides)}"
 
 
 def bucket_word(section: Section) -> str:

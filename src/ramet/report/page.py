@@ -22,7 +22,7 @@ from ramet.evaluate.journal import FILE
 from ramet.evaluate.tables import Section
 from ramet.report.compose import PagePart, Story, compose_parts, compose_stories
 from ramet.report.figures import Picture
-from ramet.report.grouping import group_runs
+from ramet.report.grouping import group_runs, not_compared
 from ramet.report.headline import headline, plain_headline
 from ramet.report.markup import Content, Markup, anchor, join, tag
 from ramet.report.page_tables import figures
@@ -92,7 +92,7 @@ def make_report(
     lines = [headline(section, titled=len(sections) > 1) for section in sections]
     room = max(1, TOP_LINES // max(1, len(sections)))
     top = [line for group in lines for line in group[:room]]
-    top += [line for run in loaded if (line := plain_headline(run)) is not None]
+    top += [line for run in loaded if (line := plain_headline(run)) is not None] + not_compared(loaded, sections)
     rest = [line for group in lines for line in group[room:]]
     first = stories[:1]
     return Report(

@@ -130,6 +130,16 @@ def read_references(run: Run) -> dict[str, str]:
     return found
 
 
+def read_questions(run: Run) -> dict[str, tuple[str, str]]:
+    """The question of each task that has a stored tree, and its reference and texts as JSON."""
+    found: dict[str, tuple[str, str]] = {}
+    for file in run.files:
+        table = read_table(file, columns=["task_id", "question", "task"], filters=[("task_id", "!=", "")])
+        for row in cast(list[dict[str, Any]], table.to_pylist()):
+            found.setdefault(row["task_id"], (row["question"] or "", row["task"] or ""))
+    return found
+
+
 def newest_trees(run: Run, most: int) -> list[str]:
     """Ids of the trees that were written last, in order."""
     ids: list[str] = []
