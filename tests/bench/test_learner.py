@@ -62,8 +62,7 @@ def test_the_table_has_speeds_relative_to_padding_and_memory(capsys: pytest.Capt
     [
         (
             {"modes": ["packd"]},
-            "modes: unknown name 'packd': did you mean packed? "
-            "(accepted: plain, padded, packed, recomputed, spread, compiled)",
+            "modes: unknown name 'packd': did you mean packed? (accepted: plain, padded, packed, recomputed, compiled)",
         ),
         ({"prompts": [512], "tokens": 600}, "a row of 768 tokens does not fit into a micro-batch of 600"),
         ({"prompts": [64], "system": 64}, "system: the tokens that all prompts begin with are fewer than 64; got 64"),

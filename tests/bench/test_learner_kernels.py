@@ -10,7 +10,7 @@ from ramet.bench.learner_kernels import kernel_line, kind_of
 @pytest.mark.parametrize(
     ("kernel", "kind"),
     [
-        ("triton_tem_fused_flex_attention_backward_zeros_1", "attention"),
+        ("key_gradient", "attention"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "matrix products"),
         ("nvjet_sm90_tst_192x176_64x4_1x2_h_bz_coopB_TNT", "matrix products"),
         ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu>", "matrix products"),

@@ -46,26 +46,34 @@ def test_without_a_plan_an_attached_model_is_unchanged(kind: str) -> None:
     assert torch.equal(before[1], after[1])
 
 
-def test_a_plan_is_active_only_in_its_own_thread_and_block() -> None:
-    model = make()
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_plan_is_used_by_the_call_that_names_it_and_by_no_other(kind: str) -> None:
+    model = make(kind)
     attention.attach(model)
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     plain = model(ids).logits
     seen: dict[str, Tensor] = {}
+    begun, ended = threading.Event(), threading.Event()
+
+    class Waiting(Blind):
+        """A call that goes on in another thread, until this one has called the model without a plan."""
+
+        def attend(self, *inputs: Any) -> Tensor:
+            begun.set()
+            assert ended.wait(timeout=60)
+            return super().attend(*inputs)
 
     def in_another_thread() -> None:
-        seen["thread"] = model(ids).logits
+        seen["blind"] = model(ids, **attention.planned(Waiting())).logits
 
-    with attention.using(Causal()):
-        assert torch.allclose(model(ids).logits, plain, atol=1e-5)
-        with attention.using(Blind()):
-            blind = model(ids).logits
-            thread = threading.Thread(target=in_another_thread)
-            thread.start()
-            thread.join()
-        assert torch.allclose(model(ids).logits, plain, atol=1e-5)
-    assert not torch.allclose(blind, plain, atol=1e-2)
-    assert torch.equal(seen["thread"], plain)
+    thread = threading.Thread(target=in_another_thread)
+    thread.start()
+    assert begun.wait(timeout=60)
+    assert torch.equal(model(ids).logits, plain)
+    assert torch.allclose(model(ids, **attention.planned(Causal())).logits, plain, atol=1e-5)
+    ended.set()
+    thread.join()
+    assert not torch.allclose(seen["blind"], plain, atol=1e-2)
     assert torch.equal(model(ids).logits, plain)
 
 
@@ -96,11 +104,12 @@ def test_the_mask_of_a_plan_keeps_transformers_from_searching_the_positions(kind
     model = make(kind)
     attention.attach(model)
     inputs = {"input_ids": torch.tensor([[1, 2, 3, 1, 2]]), "position_ids": torch.tensor([[0, 1, 2, 0, 1]])}
-    with attention.using(Causal()), torch.no_grad():
+    keywords = attention.planned(Causal())
+    with torch.no_grad():
         with Operations() as searching:
-            plain = model(**inputs, use_cache=False).logits
+            plain = model(**inputs, **(keywords | {"attention_mask": None})).logits
         with Operations() as unread:
-            masked = model(**inputs, attention_mask=attention.UNREAD, use_cache=False).logits
+            masked = model(**inputs, **keywords).logits
     assert torch.equal(plain, masked)
     assert "cumsum" in searching.names  # how it finds where packed sequences begin
     assert "cumsum" not in unread.names

@@ -37,7 +37,7 @@ SETTINGS: dict[type[Any], str] = {
     "seed budget show_budget allow_impossible instructions delegate_instructions loss update sampler backend track "
     "save_every keep_checkpoints",
     UpdateConfig: "learning_rate warmup_steps schedule betas weight_decay epochs mini_batches mini_batch_nodes "
-    "max_grad_norm micro_batch_tokens packed skip_zero_credit compile spread add_gradients "
+    "max_grad_norm micro_batch_tokens packed skip_zero_credit compile add_gradients "
     "gradient_checkpointing lora_rank lora_alpha process device",
     SamplerConfig: "device dtype max_batch cache_tokens keep_cache window",
     CollectConfig: "processes",

@@ -38,9 +38,8 @@ from ramet.train.rows import Row
 Facts = dict[str, Any]
 WIDE = 200  # columns when the output is not a terminal
 TOLERANCE = 1e-2  # float32 kernels may round products
-# recomputed: packed with gradient checkpointing; spread: packed, with copies of keys that many rows share; compiled:
-# packed with compiled layers
-MODES = ("plain", "padded", "packed", "recomputed", "spread", "compiled")
+# recomputed: packed with gradient checkpointing; compiled: packed with compiled layers
+MODES = ("plain", "padded", "packed", "recomputed", "compiled")
 SHAPES: dict[str, dict[str, Any]] = {
     "135m": {
         "vocab_size": 49152,
@@ -100,7 +99,6 @@ def make_policy(mode: str, model: LlamaForCausalLM) -> Policy:
         packed=mode not in ("plain", "padded"),
         checkpointing=mode == "recomputed",
         compiled=mode == "compiled",
-        spread=mode == "spread",
     )
     return dataclasses.replace(policy, head=None) if mode == "plain" else policy
 
@@ -112,7 +110,7 @@ def check(device: torch.device) -> Facts:
     lengths = {"prompt": int(200 * scale), "answer": int(120 * scale)}
     rows = make_rows(**lengths, group=3, num_groups=3, vocabulary=SHAPES["5m"]["vocab_size"])
     results: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for mode in ("padded", "packed", "recomputed", "spread"):
+    for mode in ("padded", "packed", "recomputed"):
         policy = make_policy(mode, model)
         step(policy, rows, tokens=4096)
         gradient = torch.cat([parameter.grad.flatten() for parameter in policy.trained if parameter.grad is not None])
@@ -196,7 +194,7 @@ def bench(
     shape = check_names("shape", [shape or ("135m" if on_gpu else "5m")], SHAPES)[0]
     tokens = tokens or (32768 if on_gpu else 4608)
     repeat = repeat or (3 if on_gpu else 1)
-    modes = check_names("modes", modes or MODES[: None if on_gpu else -2], MODES)  # the last two are for a GPU
+    modes = check_names("modes", modes or MODES[: None if on_gpu else -1], MODES)  # the last one is for a GPU
     if kernels and not on_gpu:
         raise ConfigError(f"--kernels counts the time of a GPU's kernels; this runs on {place.type}")
     if system >= min(prompts):

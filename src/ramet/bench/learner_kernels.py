@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-# The first kind whose words occur in the name of a kernel counts: all compiled kernels are called triton_, those of
-# attention too.
+# The first kind whose words occur in the name of a kernel counts.
 KINDS = (
-    ("attention", ("flex_attention", "triton_tem")),
+    ("attention", ("attend", "query_gradient", "key_gradient", "join_items")),
     ("matrix products", ("gemm", "nvjet", "cutlass", "cublas", "splitk")),
     ("compiled", ("triton_",)),
     ("copies", ("memcpy", "memset")),

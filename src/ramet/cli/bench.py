@@ -39,7 +39,7 @@ def learner(
     group: Annotated[int, typer.Option(min=1, help="Rows that share a prompt.")] = 8,
     system: Annotated[int, typer.Option(min=0, help="Tokens that all prompts begin with.")] = 0,
     tokens: Annotated[int | None, typer.Option(min=64, help="Tokens per micro-batch; GPU: 32768, CPU: 4608.")] = None,
-    modes: Annotated[str | None, typer.Option(help="Any of plain,padded,packed,recomputed,spread,compiled.")] = None,
+    modes: Annotated[str | None, typer.Option(help="Any of plain,padded,packed,recomputed,compiled.")] = None,
     shape: Annotated[str | None, typer.Option(help="Model size: 135m (default on a GPU) or 5m.")] = None,
     device: Device = None,
     repeat: Annotated[int | None, typer.Option(min=1, help="Steps per mode; the best counts. GPU: 3, CPU: 1.")] = None,

@@ -2,15 +2,13 @@
 """Replaceable attention for a Hugging Face decoder.
 
 The engine attends over a paged cache, the learner over a packed tree, other callers want plain causal attention; all
-three run the same module object. `attach(model)` registers our attention function once. Inside `with using(plan):` the
-current thread attends by that `Plan`, so two threads can run the model at the same time with different plans.
+three run the same module object. `attach(model)` registers our attention function once. A call of the model with
+`**planned(plan)` attends by that `Plan`: transformers hands keywords that it does not know on to attention, so threads
+can run the model at the same time with different plans, and a plan can be compiled like any other input.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -35,26 +33,9 @@ class Plan(Protocol):
         ...
 
 
-class _Active(threading.local):
-    plan: Plan | None = None
-
-
-_active = _Active()
-
-
-@contextmanager
-def using(plan: Plan) -> Iterator[None]:
-    """Use `plan` for attention in this thread. Inside, call the model on one row of tokens with the mask `UNREAD`."""
-    outer, _active.plan = _active.plan, plan
-    try:
-        yield
-    finally:
-        _active.plan = outer
-
-
-def current() -> Plan | None:
-    """The active plan of this thread. Gradient checkpointing needs it to recompute in another thread."""
-    return _active.plan
+def planned(plan: Plan) -> dict[str, Any]:
+    """Keywords of a call of an attached model, on one row of tokens, that attends by `plan`."""
+    return {"plan": plan, "attention_mask": UNREAD, "use_cache": False}
 
 
 def attach(model: PreTrainedModel) -> None:
@@ -95,10 +76,10 @@ def _forward(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
+    plan: Plan | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The attention function that transformers calls in every layer; tensors are (1, heads, tokens, size)."""
-    plan = _active.plan
     if plan is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     for name in ("softcap", "s_aux"):
@@ -115,9 +96,5 @@ def leave_uncompiled() -> None:
     AttentionInterface.register(NAME, torch.compiler.disable(_forward))
 
 
-def _mask(*sizes: Any, **options: Any) -> Tensor | None:
-    return sdpa_mask(*sizes, **options) if _active.plan is None else None
-
-
 AttentionInterface.register(NAME, _forward)
-AttentionMaskInterface.register(NAME, _mask)
+AttentionMaskInterface.register(NAME, sdpa_mask)

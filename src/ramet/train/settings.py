@@ -50,8 +50,7 @@ class UpdateConfig:
     micro_batch_tokens: int = 16_384  # packed tokens per micro-batch
     packed: bool | None = None  # None: if the model supports it
     skip_zero_credit: bool = True  # do not compute rows that cannot change the gradient; the result is the same
-    compile: bool = False  # compile the layers, but for attention: fewer kernels and calls; rounds differently
-    spread: bool = False  # on a GPU: copy the keys of prefixes that many rows share, so that programs take equal time
+    compile: bool = False  # compile the layers: fewer kernels and calls; rounds differently
     add_gradients: Literal["during", "after"] = (
         "during"  # to float32 sums: one by one in the backward pass, or after it
     )

@@ -95,12 +95,16 @@ def test_compiled_layers_have_the_same_losses_and_gradients_for_all_lengths() ->
         assert float((found - expected).norm()) < CLOSE * float(expected.norm())
 
 
-def test_copies_of_shared_keys_change_neither_losses_nor_gradients() -> None:
-    spread, plain = policy_of("qwen3", spread=True), policy_of("qwen3")
-    for nodes in (150, 10, 200):  # 36, 4 and 52 blocks: the trunk of the first and of the last is copied
+def test_prefixes_that_many_rows_share_have_the_same_losses_and_gradients() -> None:
+    packing, padding = policy_of("qwen3", packed=True), policy_of("qwen3", packed=False)
+    for nodes in (
+        150,
+        10,
+        200,
+    ):  # 36, 4 and 52 blocks: the gradient of the trunk has several items in the first and last
         rows = branching(nodes, nodes=nodes)
-        (copied, found), (slow, expected) = step(spread, rows), step(plain, rows)
-        assert copied.loss == pytest.approx(slow.loss, abs=CLOSE)
+        (packed, found), (padded, expected) = step(packing, rows), step(padding, rows)
+        assert packed.loss == pytest.approx(padded.loss, abs=CLOSE)
         assert float((found - expected).norm()) < CLOSE * float(expected.norm())
 
 

@@ -42,14 +42,12 @@ class PlainDecoder:
         self.model = model
 
     def logits(self, ids: Tensor, positions: Tensor, rows: Tensor, plan: attention.Plan) -> Tensor:
-        with attention.using(plan):
-            out = self.model(
-                input_ids=ids.unsqueeze(0),
-                position_ids=positions.long().unsqueeze(0),
-                attention_mask=attention.UNREAD,
-                use_cache=False,
-                logits_to_keep=rows,
-            )
+        out = self.model(
+            input_ids=ids.unsqueeze(0),
+            position_ids=positions.long().unsqueeze(0),
+            logits_to_keep=rows,
+            **attention.planned(plan),
+        )
         return out.logits[0]
 
     def refresh(self) -> None:

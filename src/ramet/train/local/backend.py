@@ -225,7 +225,6 @@ def load_policy(config: TrainConfig | WarmConfig, *, trains: bool = True) -> Pol
             checkpointing=update.gradient_checkpointing and trains,
             lora=lora,
             compiled=update.compile and trains,
-            spread=update.spread and trains,
         )
 
 

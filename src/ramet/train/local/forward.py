@@ -5,15 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import compress
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.models.attention import UNREAD, Plan, using
+from ramet.models.attention import planned
 from ramet.train.local.head import CHUNK_ELEMENTS, Targets, pick, token_logprobs
 from ramet.train.local.packing import pack
 from ramet.train.local.policy import Policy
@@ -35,8 +35,7 @@ class Scores:
 class _Reading:
     """The inputs of the model, and the position at which each trained token is predicted."""
 
-    inputs: dict[str, Tensor]
-    plan: Plan | None
+    inputs: dict[str, Any]
     positions: Sequence[int]  # in the flattened inputs, per trained token
     tokens: Sequence[int]
 
@@ -55,8 +54,7 @@ def row_logprobs(
         return Scores(logprobs=nothing, entropies=nothing if entropy else None, num_read=0)
     reading = _packed(policy, rows) if policy.packs else _padded(policy, rows)
     places, targets, back = _arrange(reading, policy.device)
-    with nullcontext() if reading.plan is None else using(reading.plan):
-        states = _states(policy, reading, places)
+    states = _states(policy, reading, places)
     if policy.head is None:
         logprobs, entropies = pick(states, targets, temperature=temperature, entropy=entropy)
     else:
@@ -72,14 +70,14 @@ def row_logprobs(
 
 def _packed(policy: Policy, rows: Sequence[Row]) -> _Reading:
     packed = pack(rows)
-    plan = plan_for(packed, policy.core.dtype, policy.device, spread=policy.spread)
+    plan = plan_for(packed, policy.core.dtype, policy.device)
     padding = (0,) * (padded_length(packed, plan) - len(packed.token_ids))
     inputs = {
         "input_ids": to_device(packed.token_ids + padding, policy.device)[None],
         "position_ids": to_device(packed.depths + padding, policy.device)[None],
-        "attention_mask": UNREAD,
+        **planned(plan),
     }
-    return _Reading(inputs=inputs, plan=plan, positions=packed.positions, tokens=packed.targets)
+    return _Reading(inputs=inputs, positions=packed.positions, tokens=packed.targets)
 
 
 def _padded(policy: Policy, rows: Sequence[Row]) -> _Reading:
@@ -91,10 +89,11 @@ def _padded(policy: Policy, rows: Sequence[Row]) -> _Reading:
         "attention_mask": torch.tensor(
             [[1] * len(read) + [0] * (width - len(read)) for read in reads], device=policy.device
         ),
+        "use_cache": False,
     }
     positions = [line * width + at - 1 for line, row in enumerate(rows) for at in row.trained]
     tokens = [token for row in rows for token in compress(row.token_ids, row.mask)]
-    return _Reading(inputs=inputs, plan=None, positions=positions, tokens=tokens)
+    return _Reading(inputs=inputs, positions=positions, tokens=tokens)
 
 
 def _arrange(reading: _Reading, device: torch.device) -> tuple[Tensor, Targets, Tensor]:
@@ -115,7 +114,7 @@ def _arrange(reading: _Reading, device: torch.device) -> tuple[Tensor, Targets, 
 def _states(policy: Policy, reading: _Reading, places: Tensor) -> Tensor:
     """Hidden states at the predicting positions; logits for models that do more than a linear head."""
     if policy.head is not None:
-        return policy.decoder(**reading.inputs, use_cache=False).last_hidden_state.flatten(0, 1)[places]
-    if reading.plan is None:
-        return policy.model(**reading.inputs, use_cache=False).logits.flatten(0, 1)[places]
-    return policy.model(**reading.inputs, use_cache=False, logits_to_keep=places).logits[0]
+        return policy.decoder(**reading.inputs).last_hidden_state.flatten(0, 1)[places]
+    if "plan" in reading.inputs:
+        return policy.model(**reading.inputs, logits_to_keep=places).logits[0]
+    return policy.model(**reading.inputs).logits.flatten(0, 1)[places]

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -43,7 +42,6 @@ class Policy:
     decoder: nn.Module
     head: nn.Linear | None
     packs: bool
-    spread: bool = False  # whether attention copies keys that many tokens see
 
     @property
     def device(self) -> torch.device:
@@ -61,13 +59,12 @@ def prepare(
     checkpointing: bool = False,
     lora: Lora | None = None,
     compiled: bool = False,
-    spread: bool = False,
 ) -> Policy:
     """Prepare `model` for training, in place.
 
     `packed`: None packs if the model supports it, True requires it, False pads. Dropout is off, because the learner
     must compute the log-probs of the sampler. `checkpointing` keeps only the input of each layer. `compiled` compiles
-    the layers. `spread` copies the keys of prefixes that many rows share, for the gradient of attention on a GPU.
+    the layers.
     """
     core: PreTrainedModel = model
     whole: nn.Module = _adapted(model, lora) if lora else model
@@ -80,7 +77,7 @@ def prepare(
     if checkpointing:
         _checkpoint_layers(core)
     decoder = core.get_decoder()
-    return Policy(model=whole, core=core, decoder=decoder, head=_plain_head(core, decoder), packs=packs, spread=spread)
+    return Policy(model=whole, core=core, decoder=decoder, head=_plain_head(core, decoder), packs=packs)
 
 
 def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:
@@ -95,14 +92,15 @@ def _adapted(model: PreTrainedModel, lora: Lora) -> nn.Module:
 
 
 def _compile_layers(model: PreTrainedModel) -> None:
-    """Compile the layers, all of them to the same few kernels. Attention has its own kernel and is left out.
+    """Compile the layers, all of them to the same few kernels. Attention has its own kernel.
 
     Norms, rotations, activations and sums are many small operations, each of which reads and writes all of its tokens.
     In Python, each also gives the interpreter lock away and waits to get it back.
     """
     for layer in _layers(model, "compiled"):
         layer.forward = torch.compile(layer.forward, dynamic=True)
-    attention.leave_uncompiled()
+    if model.device.type != "cuda":  # attention by segments has another program for every batch
+        attention.leave_uncompiled()
 
 
 def _layers(model: PreTrainedModel, how: str) -> list[GradientCheckpointingLayer]:
@@ -121,13 +119,7 @@ def _checkpoint_layers(model: PreTrainedModel) -> None:
 def _recomputed(forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **options)
-    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=_contexts, **options)
-
-
-def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts of both forward passes: CUDA runs the second in a thread that has no attention plan."""
-    plan = attention.current()
-    return nullcontext(), nullcontext() if plan is None else attention.using(plan)
+    return checkpoint(forward, *inputs, use_reentrant=False, **options)
 
 
 def _plain_head(model: PreTrainedModel, decoder: nn.Module) -> nn.Linear | None:
