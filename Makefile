@@ -12,7 +12,7 @@ PARALLEL := -n $(shell expr $(CORES) + 1) --maxprocesses 4 --dist worksteal
 # Compiled tests are kept: to compile all of them takes each worker eight seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-clients test-proxy test-cluster test-slow test-gpu test-peers docs-check fuzz soak soak-serve partial-answers check format clean help
+.PHONY: demo docs test test-clients test-proxy test-cluster test-slow test-gpu test-kernels test-peers docs-check fuzz soak soak-serve partial-answers check format clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
@@ -55,6 +55,10 @@ test-slow: $(DONE)  ## what takes many seconds: benchmarks, unpacking and compar
 
 test-gpu: $(DONE)  ## what needs a CUDA device
 	$(BIN)/pytest -m gpu
+
+test-kernels: $(DONE)  ## kernels for GPUs in Triton's interpreter, on a CPU (installs 1 GB in a folder of its own)
+	test -d .triton/triton || $(BIN)/python -m pip install --quiet --no-deps --target .triton 'triton>=3.6'
+	TRITON_INTERPRET=1 PYTHONPATH=.triton $(BIN)/pytest -m kernels tests/train/local/test_trie_kernels.py
 
 # The Tinker client leaves sockets to the garbage collector, in whichever test that happens to run.
 LEAKS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
@@ -130,5 +134,5 @@ $(CLUSTER)/.installed: Makefile
 	@touch $@
 
 clean:           ## remove the environments and caches
-	rm -rf $(VENV) $(CLUSTER) .venv-clients .venv-litellm $(PEERS) .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLUSTER) .triton .venv-clients .venv-litellm $(PEERS) .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
