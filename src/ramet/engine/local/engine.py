@@ -96,7 +96,7 @@ class LocalEngine:
         self._finished: list[Request] = []
         self._waiters: dict[Request, Waiter] = {}
         self._changed = threading.Condition()
-        self._pending_updates = 0
+        self._pauses = 0
         self._paused = True
         self._closed_reason: str | None = None  # why the engine takes no more requests
         self._fault: BaseException | None = None  # the exception that ended the thread
@@ -194,21 +194,28 @@ class LocalEngine:
         token. `version` defaults to the next number; give it when earlier weights are loaded again. With `keep_cache`,
         requests and nodes under way keep their cache; nodes that start later do not find it.
         """
-        with self._changed:
-            self._pending_updates += 1
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._paused)
-            self._collect_results()  # the step in flight uses the old weights
-        try:
-            yield self.model
-        finally:
-            with self._changed:
-                try:
+        with self.paused():
+            try:
+                yield self.model
+            finally:
+                with self._changed:
                     self.scheduler.set_version(self.scheduler.version + 1 if version is None else version)
                     self.runner.refresh()
-                finally:
-                    self._pending_updates -= 1
-                    self._changed.notify_all()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No step runs inside this block: requests wait, and go on afterwards with the same tokens."""
+        with self._changed:
+            self._pauses += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._paused)
+            self._collect_results()  # of the step in flight
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._pauses -= 1
+                self._changed.notify_all()
 
     def undisturbed(self) -> AbstractContextManager[object]:
         """For work on the same device in another thread: the engine goes on, but captures no graph meanwhile."""
@@ -280,8 +287,8 @@ class LocalEngine:
             self._changed.notify_all()
             while True:
                 ready = self._changed.wait_for(
-                    lambda: self._closed_reason is not None or (self._pending_updates == 0 and self._has_work()),
-                    timeout=None if self._pending_updates else THREAD_IDLE_S,
+                    lambda: self._closed_reason is not None or (self._pauses == 0 and self._has_work()),
+                    timeout=None if self._pauses else THREAD_IDLE_S,
                 )
                 if self._closed_reason is not None:
                     self._fail_all(self._closed_reason)
@@ -321,10 +328,10 @@ class LocalEngine:
                 self._drop_loop(loop)
         # A loop that is cancelling a task is never idle, and may itself wait for this engine: hence the timeout.
         self._changed.wait_for(
-            lambda: self._closed_reason or self._pending_updates or idle >= loops & self._loops(),
+            lambda: self._closed_reason or self._pauses or idle >= loops & self._loops(),
             timeout=LOOP_IDLE_TIMEOUT_S,
         )
-        return not (self._closed_reason or self._pending_updates or self._inbox)
+        return not (self._closed_reason or self._pauses or self._inbox)
 
     def _loops(self) -> set[Loop]:
         return {waiter.loop for waiter in self._waiters.values()}
