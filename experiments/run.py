@@ -209,6 +209,7 @@ class Lanes:
         self.began = time.monotonic()
         self.running: dict[Path, subprocess.Popen[bytes]] = {}
         self.tries: dict[Path, int] = {}
+        self.beside: dict[Path, set[Path]] = {}  # what ran when a job failed: with less beside it, memory may suffice
         self.shown = self.began
 
     def run(self) -> int:
@@ -244,7 +245,8 @@ class Lanes:
 
     def _is_ready(self, job: Job) -> bool:
         over = job.done.exists() or job.key in self.running or self.tries.get(job.key, 0) >= TRIES
-        return not over and not job.waits_for
+        crowded = self.beside.get(job.key)
+        return not over and not job.waits_for and not (crowded and crowded <= self.running.keys())
 
     def _end(self) -> None:
         for job in self.jobs:
@@ -257,6 +259,7 @@ class Lanes:
                 self._print(f"done  {job.name}")
             else:
                 self.tries[job.key] = self.tries.get(job.key, 0) + 1
+                self.beside[job.key] = set(self.running)
                 self._print(f"failed {job.name} (exit code {process.returncode}): {_last_line(job.log)}")
 
     def _show(self) -> None:

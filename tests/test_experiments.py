@@ -206,6 +206,27 @@ def test_jobs_of_several_files_share_lanes_and_one_that_runs_alone_comes_last(
     assert events[-2:] == ["begin a/quiet", "end a/quiet"]
 
 
+def test_a_job_that_failed_beside_others_is_tried_again_when_one_of_them_has_ended(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    """As if the memory of a GPU were short: `small` fails while `large` runs, which ends when `small` has failed."""
+    full, failed = tmp_path / "full", tmp_path / "failed"
+    commands = {
+        "large": f"touch {full}; while [ ! -e {failed} ]; do sleep 0.05; done; sleep 1; rm {full}",
+        "small": f"until [ -e {full} -o -e {failed} ]; do sleep 0.05; done; if [ -e {full} ]; then touch {failed}; false; fi",
+    }
+
+    class Shell(script.Job):
+        def start(self) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(["sh", "-c", commands[self.name]])
+
+    (tmp_path / "runs").mkdir()
+    jobs = [Shell(name=name, command=(), folder=tmp_path / "runs" / name, needs=frozenset()) for name in commands]
+    lanes = script.Lanes(jobs, lanes=2, deadline=math.inf)
+    assert lanes.run() == 0
+    assert [lanes.tries.get(job.key, 0) for job in jobs] == [0, 1]
+
+
 def test_jobs_that_are_chosen_bring_those_they_need(script: ModuleType, tmp_path: Path) -> None:
     files = [tmp_path / "one.toml", tmp_path / "two.toml"]
     for file in files:
