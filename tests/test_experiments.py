@@ -213,7 +213,8 @@ def test_a_job_that_failed_beside_others_is_tried_again_when_one_of_them_has_end
     full, failed = tmp_path / "full", tmp_path / "failed"
     commands = {
         "large": f"touch {full}; while [ ! -e {failed} ]; do sleep 0.05; done; sleep 1; rm {full}",
-        "small": f"until [ -e {full} -o -e {failed} ]; do sleep 0.05; done; if [ -e {full} ]; then touch {failed}; false; fi",
+        "small": f"until [ -e {full} -o -e {failed} ]; do sleep 0.05; done; "
+        f"if [ -e {full} ]; then touch {failed}; false; fi",
     }
 
     class Shell(script.Job):

@@ -41,7 +41,7 @@ def test_kernels_give_what_segments_give(rows: int, heads: int, kv_heads: int, s
     expected = SegmentAttention(packed, CPU).attend(0, *(one[:used] for one in given), 0.3)
     gradients = torch.autograd.grad(expected, given, grads[:used])
     with torch.no_grad():
-        out, sums = trie_op.attend(*given, plan.lists, 0.3)
+        out, sums = trie_op.attend(*given, plan.lists, plan.items, 0.3)
         found = trie_op.attend_backward(grads, *given, out, sums, plan.lists, plan.items, 0.3)
     for one, other in zip((out[:used], *found), (expected.detach(), *gradients), strict=True):
         assert float((one - other).norm()) < 1e-5 * float(other.norm())

@@ -74,7 +74,7 @@ def attend(
     STEP: tl.constexpr,
 ):  # fmt: skip
     """Attention of ROWS queries of one head; `sums` are the logarithms of the sums of their weights."""
-    head, part = tl.program_id(0), tl.program_id(1)
+    head, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     block = part * ROWS // BLOCK
     rows = part * ROWS + tl.arange(0, ROWS)
     at = tl.arange(0, WIDE)
@@ -95,7 +95,7 @@ def attend(
         SIZE, WIDE, BLOCK, STEP, True,
     )  # fmt: skip
     _put(out + head * out_head, rows, out_stride, at, seen / total[:, None], SIZE, WIDE)
-    tl.store(sums + head.to(tl.int64) * tokens + rows, best + tl.log2(total))
+    tl.store(sums + head * tokens + rows, best + tl.log2(total))
 
 
 @triton.jit
@@ -128,11 +128,11 @@ def query_gradient(
     STEP: tl.constexpr,
 ):  # fmt: skip
     """The gradient of ROWS queries of one head; `deltas` are the products of outputs and their gradients."""
-    head, part = tl.program_id(0), tl.program_id(1)
+    head, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     block = part * ROWS // BLOCK
     rows = part * ROWS + tl.arange(0, ROWS)
     at = tl.arange(0, WIDE)
-    place = head.to(tl.int64) * tokens + rows
+    place = head * tokens + rows
     query = _tile(queries + head * query_head, rows, query_stride, at, SIZE, WIDE)
     grad = _tile(grads + head * grad_head, rows, grad_stride, at, SIZE, WIDE)
     seen = _tile(out + head * out_head, rows, out_stride, at, SIZE, WIDE)
@@ -190,7 +190,7 @@ def key_gradient(
     An item is (block of keys, first block of queries, the one after the last). Blocks of queries before
     `whole[block of keys]`, but for the block itself, see all of its keys.
     """
-    kv_head, item, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    kv_head, item, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     block, first, last = tl.load(items + 3 * item), tl.load(items + 3 * item + 1), tl.load(items + 3 * item + 2)
     token = block * BLOCK + part * ROWS + tl.arange(0, ROWS)
     at = tl.arange(0, WIDE)
@@ -204,7 +204,7 @@ def key_gradient(
     for member in range(SHARED):
         head = kv_head * SHARED + member
         q, g = queries + head * query_head, grads + head * grad_head
-        s, d = sums + head.to(tl.int64) * tokens, deltas + head.to(tl.int64) * tokens
+        s, d = sums + head * tokens, deltas + head * tokens
         key_change, value_change = _scan_keys(
             key, value, token, end, key_change, value_change, q, g, s, d, query_stride, grad_stride, first, after_own,
             scale, at, SIZE, WIDE, BLOCK, STEP, True,
@@ -217,7 +217,7 @@ def key_gradient(
             key, value, token, end, key_change, value_change, q, g, s, d, query_stride, grad_stride, after_whole, last,
             scale, at, SIZE, WIDE, BLOCK, STEP, True,
         )  # fmt: skip
-    base = (item.to(tl.int64) * tl.num_programs(0) + kv_head) * BLOCK * SIZE
+    base = (item * tl.num_programs(0) + kv_head) * BLOCK * SIZE
     row = part * ROWS + tl.arange(0, ROWS)
     _put(key_parts + base, row, SIZE, at, key_change, SIZE, WIDE)
     _put(value_parts + base, row, SIZE, at, value_change, SIZE, WIDE)
@@ -229,14 +229,14 @@ def join_items(
     SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Add up the items of a block of keys, always in the same order. Results are (tokens, heads, size)."""
-    kv_head, part, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
+    kv_head, part, heads = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(0)
     block = part * ROWS // BLOCK
     row = part * ROWS % BLOCK + tl.arange(0, ROWS)
     at = tl.arange(0, WIDE)
     key_change = tl.zeros([ROWS, WIDE], tl.float32)
     value_change = tl.zeros([ROWS, WIDE], tl.float32)
     for item in range(tl.load(slots + block), tl.load(slots + block + 1)):
-        base = (kv_head.to(tl.int64) + item * heads) * BLOCK * SIZE
+        base = (item * heads + kv_head) * BLOCK * SIZE
         key_change += _tile(key_parts + base, row, SIZE, at, SIZE, WIDE)
         value_change += _tile(value_parts + base, row, SIZE, at, SIZE, WIDE)
     token = part * ROWS + tl.arange(0, ROWS)

@@ -73,8 +73,11 @@ def _kernels() -> Any:
     return trie_kernels
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, joint: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def attend(
+    queries: Tensor, keys: Tensor, values: Tensor, joint: Tensor, items: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
     """Outputs, and for every query the logarithm (base 2) of the sum of its weights, as (heads, tokens)."""
+    del items  # for the gradient
     kernels = _kernels()
     queries, keys, values = (_rows(one) for one in (queries, keys, values))
     tokens, heads, size = queries.shape
@@ -83,11 +86,12 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, joint: Tensor, scale: 
     lists = split_lists(joint, tokens)
     wide = _wide(size)
     launch = _launches(wide, queries.dtype).attend
-    kernels.attend[(heads, tokens // launch.rows)](
-        queries, keys, values, out, sums, lists.ends, lists.offsets, lists.fulls, lists.blocks, scale * LOG2_E, tokens,
-        *_strides(queries, keys, values, out),
-        SHARED=heads // keys.shape[1], SIZE=size, WIDE=wide, BLOCK=BLOCK, **launch.options,
-    )  # fmt: skip
+    with torch.cuda.device_of(queries):  # Triton runs kernels on the current device
+        kernels.attend[(heads, tokens // launch.rows)](
+            queries, keys, values, out, sums, lists.ends, lists.offsets, lists.fulls, lists.blocks, scale * LOG2_E,
+            tokens, *_strides(queries, keys, values, out),
+            SHARED=heads // keys.shape[1], SIZE=size, WIDE=wide, BLOCK=BLOCK, **launch.options,
+        )  # fmt: skip
     return out, sums
 
 
@@ -112,24 +116,25 @@ def attend_backward(
     launches = _launches(wide, queries.dtype)
     sizes = {"SHARED": heads // kv_heads, "SIZE": size, "WIDE": wide, "BLOCK": BLOCK}
     deltas = torch.empty_like(sums)
-    changes = torch.empty((tokens, heads, size), dtype=queries.dtype, device=queries.device)
-    launch = launches.query_gradient
-    kernels.query_gradient[(heads, tokens // launch.rows)](
-        queries, keys, values, out, grads, sums, deltas, changes, lists.ends, lists.offsets, lists.fulls, lists.blocks,
-        scale * LOG2_E, scale, tokens, *_strides(queries, keys, values, out, grads, changes), **sizes, **launch.options,
-    )  # fmt: skip
     parts = torch.empty((2, number, kv_heads, BLOCK, size), dtype=torch.float32, device=queries.device)
-    launch = launches.key_gradient
-    kernels.key_gradient[(kv_heads, number, BLOCK // launch.rows)](
-        queries, keys, values, grads, sums, deltas, parts[0], parts[1], lists.ends, items, lists.whole,
-        scale * LOG2_E, tokens, *_strides(queries, keys, values, grads), **sizes, **launch.options,
-    )  # fmt: skip
-    key_changes, value_changes = (
-        torch.empty((tokens, kv_heads, size), dtype=one.dtype, device=one.device) for one in (keys, values)
+    changes, key_changes, value_changes = (
+        torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in (queries, keys, values)
     )
-    kernels.join_items[(kv_heads, tokens // 32)](
-        parts[0], parts[1], key_changes, value_changes, lists.slots, scale, SIZE=size, WIDE=wide, BLOCK=BLOCK, ROWS=32
-    )
+    by_query, by_key = launches.query_gradient, launches.key_gradient
+    with torch.cuda.device_of(queries):
+        kernels.query_gradient[(heads, tokens // by_query.rows)](
+            queries, keys, values, out, grads, sums, deltas, changes, lists.ends, lists.offsets, lists.fulls,
+            lists.blocks, scale * LOG2_E, scale, tokens, *_strides(queries, keys, values, out, grads, changes),
+            **sizes, **by_query.options,
+        )  # fmt: skip
+        kernels.key_gradient[(kv_heads, number, BLOCK // by_key.rows)](
+            queries, keys, values, grads, sums, deltas, parts[0], parts[1], lists.ends, items, lists.whole,
+            scale * LOG2_E, tokens, *_strides(queries, keys, values, grads), **sizes, **by_key.options,
+        )  # fmt: skip
+        kernels.join_items[(kv_heads, tokens // 32)](
+            parts[0], parts[1], key_changes, value_changes, lists.slots, scale,
+            SIZE=size, WIDE=wide, BLOCK=BLOCK, ROWS=32,
+        )  # fmt: skip
     return changes, key_changes, value_changes
 
 
@@ -146,11 +151,10 @@ def _strides(*tensors: Tensor) -> list[int]:
     return [stride for one in tensors for stride in one.stride()[:2]]
 
 
-@torch.library.custom_op("ramet::trie_attention", mutates_args=(), device_types="cuda")
-def trie_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, joint: Tensor, items: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    return attend(queries, keys, values, joint, scale)
+trie_attention = torch.library.custom_op("ramet::trie_attention", attend, mutates_args=(), device_types="cuda")
+trie_attention_backward = torch.library.custom_op(
+    "ramet::trie_attention_backward", attend_backward, mutates_args=(), device_types="cuda"
+)
 
 
 @trie_attention.register_fake
@@ -158,21 +162,6 @@ def _(queries: Tensor, keys: Tensor, values: Tensor, joint: Tensor, items: Tenso
     del keys, values, joint, items, scale
     tokens, heads, _ = queries.shape
     return queries.new_empty(queries.shape), queries.new_empty((heads, tokens), dtype=torch.float32)
-
-
-@torch.library.custom_op("ramet::trie_attention_backward", mutates_args=(), device_types="cuda")
-def trie_attention_backward(
-    grads: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    out: Tensor,
-    sums: Tensor,
-    joint: Tensor,
-    items: Tensor,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return attend_backward(grads, queries, keys, values, out, sums, joint, items, scale)
 
 
 @trie_attention_backward.register_fake
