@@ -39,8 +39,10 @@ class _Launches:
 def _launches(wide: int, dtype: torch.dtype) -> _Launches:
     """Sizes that fit the registers and the shared memory of a multiprocessor; those of 64 and 128 were measured."""
     if dtype.itemsize > 2:
-        rows = 64 if wide <= 64 else 32
-        return _Launches(_Launch(rows, 32, 4, 1), _Launch(rows, 32, 4, 1), _Launch(rows, 32, 4, 1))
+        launch = (
+            _Launch(64, 32, 4, 1) if wide <= 64 else _Launch(32, 32, 4, 1) if wide <= 128 else _Launch(16, 16, 4, 1)
+        )
+        return _Launches(launch, launch, launch)
     if wide <= 64:
         return _Launches(_Launch(128, 64, 4, 3), _Launch(64, 64, 4, 3), _Launch(64, 64, 4, 3))
     if wide <= 128:
