@@ -105,9 +105,7 @@ def test_the_engine_rests_while_a_learner_in_another_process_computes(folder: Pa
     assert steps[2] == steps[3]
 
 
-@pytest.mark.parametrize("process", ["true", "false"])
-def test_a_run_that_collects_ahead_learns_in_turns(tmp_path: Path, folder: Path, process: str) -> None:
-    words = ("overlap=1", "update.in_turns=true", f"update.process={process}", "steps=3")
-    run = train(small.config(folder, *words), runs=tmp_path)
+def test_a_run_that_collects_ahead_learns_in_turns(tmp_path: Path, folder: Path) -> None:
+    run = train(small.config(folder, "overlap=1", "update.in_turns=true", "steps=3"), runs=tmp_path)
     assert [record["step"] for record in run.metrics()] == [0, 1, 2]
     assert any(record.get("grad_norm") for record in run.metrics())
