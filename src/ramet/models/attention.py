@@ -91,9 +91,9 @@ def _forward(
     return plan.attend(layer, queries, keys, values, scale).unsqueeze(0), None
 
 
-def leave_uncompiled() -> None:
-    """Make `torch.compile` call plans as they are. Not done at import, because it loads the compiler."""
-    AttentionInterface.register(NAME, torch.compiler.disable(_forward))
+def compile_plans(whole: bool) -> None:
+    """Whether `torch.compile` compiles plans with their layers, from now on, or calls them as they are."""
+    AttentionInterface.register(NAME, _forward if whole else torch.compiler.disable(_forward))
 
 
 AttentionInterface.register(NAME, _forward)

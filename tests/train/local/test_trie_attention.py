@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ramet.models.attention import planned
+from ramet.models.attention import compile_plans, planned
 from ramet.train.local import trie_op
 from ramet.train.local.packing import Packed, pack
 from ramet.train.local.policy import Policy, prepare
@@ -209,6 +209,7 @@ def test_layers_are_compiled_whole_and_once_for_tries_of_all_sizes() -> None:
         prepare(make("qwen3", max_position_embeddings=1024)),
         prepare(make("qwen3", max_position_embeddings=1024)),
     )
+    compile_plans(whole=True)  # as on a GPU
     for layer in policy.decoder.layers:
         layer.forward = torch.compile(layer.forward, dynamic=True, fullgraph=True)
     for seed, rows in enumerate((12, 3, 30)):

@@ -99,8 +99,8 @@ def _compile_layers(model: PreTrainedModel) -> None:
     """
     for layer in _layers(model, "compiled"):
         layer.forward = torch.compile(layer.forward, dynamic=True)
-    if model.device.type != "cuda":  # attention by segments has another program for every batch
-        attention.leave_uncompiled()
+    # Attention by segments, on a CPU, would be another program for every batch.
+    attention.compile_plans(whole=model.device.type == "cuda")
 
 
 def _layers(model: PreTrainedModel, how: str) -> list[GradientCheckpointingLayer]:
