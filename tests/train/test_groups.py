@@ -159,6 +159,79 @@ def _keys(names: Sequence[str]) -> list[Key]:
     return [(int(name[:6]), int(name[7:])) for name in names]
 
 
+def trees_pool(durations: dict[Key, Sequence[float]], **given: int) -> tuple[GroupPool, list[int]]:
+    """Groups of several trees, which take so long each; and how many trees were under way at every start and end."""
+    counts: list[int] = []
+    under_way = 0
+
+    def open_step(step: int) -> Sequence[CollectGroup]:
+        async def play(key: Key, member: int) -> None:
+            nonlocal under_way
+            under_way += 1
+            counts.append(under_way)
+            await anyio.sleep(durations[key][member])
+            under_way -= 1
+            counts.append(under_way)
+            pool.tree_ended(f"{group_name(key)}-{member:03d}")
+
+        async def collect(key: Key) -> list[Tree]:
+            async with anyio.create_task_group() as trees:
+                for member in range(len(durations[key])):
+                    trees.start_soon(play, key, member)
+            return [tree(key)]
+
+        return [partial(collect, (step, place)) for place in range(given["per_step"])]
+
+    pool = GroupPool(open_step, **given)
+    return pool, counts
+
+
+def test_with_max_trees_a_group_starts_when_trees_have_ended_and_does_not_wait_for_a_group() -> None:
+    """One group of two trees per step, at most two trees: one takes 1 s, the other 10 s."""
+    durations = {(step, 0): (1.0, 10.0) for step in range(3)}
+    learnt = Learnt()
+
+    async def work() -> None:
+        began = anyio.current_time()
+        pool, counts = trees_pool(durations, per_step=1, ahead=2, max_age=4, group_size=2, max_trees=2)
+        await learnt.learn(pool, range(3), 3, learning_s=[0] * 3)
+        learnt.times = [time - began for time in learnt.times]
+        # 0 starts at 0. At 1 one of its trees is left, so 1 starts; at 2 there are two left, at 10 one: 2 starts.
+        assert learnt.times == [10, 11, 20]
+        assert max(counts) == 3
+
+    in_virtual_time(work)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(), per_step=st.integers(1, 3), ahead=st.integers(1, 3), late=st.integers(0, 3), most=st.integers(1, 9)
+)
+def test_with_max_trees_every_group_is_learnt_from_once_and_is_never_too_old(
+    data: st.DataObject, per_step: int, ahead: int, late: int, most: int
+) -> None:
+    """A group starts only while fewer trees are under way, so with its own there are at most `most - 1 + size`."""
+    places = [(step, place) for step in range(6) for place in range(per_step)]
+    seconds = st.integers(1, 2**20).map(lambda number: number / 2**16)
+    durations = {key: data.draw(st.tuples(seconds, seconds, seconds)) for key in places}
+    learning = [data.draw(seconds) for _ in range(6)]
+    killed = data.draw(st.integers(0, 6))
+    learnt = Learnt()
+
+    async def work() -> None:
+        for first, last in ((0, killed), (killed, 6)):
+            pool, counts = trees_pool(
+                durations, per_step=per_step, ahead=ahead, max_age=ahead + late, group_size=3, max_trees=most
+            )
+            await learnt.learn(pool, range(first, 6), last, learning_s=learning)
+            assert max(counts, default=0) <= most + 2
+
+    in_virtual_time(work)
+    assert Counter(key for names in learnt.groups for key in _keys(names)) == Counter(places)
+    for record in learnt.records:
+        assert sum(record["groups_by_age"]) == per_step  # so no age is beyond the list
+
+
 def test_with_no_time_to_be_late_steps_are_those_that_were_drawn() -> None:
     durations = {(step, place): 1.0 + (7 * step + 3 * place) % 5 for step in range(6) for place in range(2)}
 
@@ -232,6 +305,8 @@ def test_metrics_that_are_missing_are_named() -> None:
         (["overlap_by=groups"], "overlap_by=groups needs overlap=1 or more"),
         (["overlap=2", "max_age=3"], "max_age needs overlap_by=groups"),
         (["overlap=2", "overlap_by=groups", "max_age=1"], "max_age is a number from overlap=2 up; got 1"),
+        (["overlap=2", "max_trees=8"], "max_trees needs overlap_by=groups"),
+        (["overlap=2", "overlap_by=groups", "max_trees=0"], "max_trees is a number from 1 up; got 0"),
         (["overlap=2", "overlap_by=trees"], "overlap_by: input should be 'steps' or 'groups'; got 'trees'"),
     ],
 )
@@ -314,6 +389,14 @@ def test_a_run_that_was_killed_learns_from_every_group_once(tmp_path: Path, fold
     for record, file in zip(logged, sorted((run.path / "trees").glob("step-*.parquet")), strict=True):
         stored = {tree.id[:10] for tree in read_file(file)}
         assert stored == set(record["learnt_groups"])
+
+
+def test_a_run_with_few_trees_under_way_learns_from_every_group_once(tmp_path: Path, folder: Path) -> None:
+    words = ["steps=5", "overlap=2", "overlap_by=groups", "max_trees=3", "max_logprob_gap=0.001"]
+    run = killed_and_resumed(small.config(folder, *words), tmp_path)
+    assert sorted(name for record in run.metrics() for name in record["learnt_groups"]) == [
+        f"{step:06d}-{place:03d}" for step in range(5) for place in range(2)
+    ]
 
 
 def test_curriculum_refill_and_replays_go_on_after_a_kill(tmp_path: Path, folder: Path) -> None:

@@ -160,6 +160,7 @@ def _measure(lane: Lane, config: TrainConfig, *, steps: int, trained: bool, chec
         overlap=lane.overlap,
         overlap_by=config.overlap_by if lane.overlap else "steps",
         max_age=config.max_age if lane.overlap else None,
+        max_trees=config.max_trees if lane.overlap else None,
         collect=CollectConfig(processes=lane.processes),
     )
     taken: list[Seconds] = []

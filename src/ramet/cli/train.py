@@ -70,7 +70,7 @@ def _lower_overlap(recipe: str | None, words: Sequence[str]) -> Callable[[str], 
     from ramet.terminal.console import warn
 
     given = settings_of([word for word in (recipe, *words) if word is not None and "=" in word])
-    return None if given.keys() & {"overlap", "overlap_by", "max_age"} else warn
+    return None if given.keys() & {"overlap", "overlap_by", "max_age", "max_trees"} else warn
 
 
 def warmstart(

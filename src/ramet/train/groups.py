@@ -6,15 +6,19 @@ hold up the others. No group is discarded, which would favour short trees: a gro
 waited for. `max_age` is the most steps between its start and the step that learns from it; `max_age = ahead` is the
 same as waiting for all groups of a step.
 
+A group waits for its slowest tree, so most trees of the groups under way may have ended. With `max_trees`, groups start
+one by one, in order, as soon as fewer trees than that are unfinished: their number stays the same, and so does the load
+of the engine. `ahead` is then the most that groups may run ahead.
+
 The metrics name the groups that each step learnt from. So a resumed run collects exactly the other ones.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import anyio
@@ -36,29 +40,53 @@ class GroupPool:
     """The groups that are under way or complete, and the choice of those that a step learns from."""
 
     def __init__(
-        self, open_step: OpenStep, *, per_step: int, ahead: int, max_age: int, finish: Finish | None = None
+        self,
+        open_step: OpenStep,
+        *,
+        per_step: int,
+        ahead: int,
+        max_age: int,
+        group_size: int = 1,
+        max_trees: int | None = None,
+        finish: Finish | None = None,
     ) -> None:
         self.open_step = open_step
         self.per_step = per_step
         self.ahead = ahead
         self.max_age = max_age
+        self.group_size = group_size
+        self.max_trees = max_trees
         self.finish = finish
-        self._opened = 0  # steps whose groups have been started
+        self._step = 0
+        self._opened = 0  # steps whose groups have been drawn
+        self._drawn: deque[tuple[Key, CollectGroup]] = deque()  # groups that have not been started
+        self._unfinished: dict[str, int] = {}  # trees of the groups under way, by name
         self._began: dict[Key, int] = {}  # the step during which a group was started; until it is learnt from
         self._complete: dict[Key, list[Tree]] = {}
         self._failed: list[RametError] = []
         self._changed = anyio.Event()
         self._ages: dict[Key, int] = {}  # of the groups of the last step
+        self._steps = range(0)
+        self._learnt: frozenset[Key] = frozenset()
+        self._tasks: TaskGroup | None = None  # while groups are collected
 
     @asynccontextmanager
     async def collecting(self, steps: range, *, learnt: Collection[Key] = ()) -> AsyncGenerator[Collect]:
         """A `collect` for one step after the other. `learnt` are the groups of earlier steps, which are left out."""
-        async with background_tasks() as tasks:
-            yield partial(self._collect, steps=steps, learnt=frozenset(learnt), tasks=tasks)
+        self._steps, self._learnt = steps, frozenset(learnt)
+        async with background_tasks() as self._tasks:
+            yield self._collect
 
-    async def _collect(self, step: int, *, steps: range, learnt: frozenset[Key], tasks: TaskGroup) -> list[Tree]:
-        for number in range(self._opened, min(step + self.ahead + 1, steps.stop)):
-            self._start(number, step, learnt, tasks)
+    def tree_ended(self, tree_id: str) -> None:
+        """Count a tree that has ended, so that others may start."""
+        name = tree_id.rpartition("-")[0]
+        if self._unfinished.get(name):  # not the tree of a group that replaces one without signal
+            self._unfinished[name] -= 1
+            self._start_groups()
+
+    async def _collect(self, step: int) -> list[Tree]:
+        self._step = step
+        self._start_groups()
         while not self._is_ready(step):
             self._changed = anyio.Event()
             await self._changed.wait()
@@ -69,21 +97,36 @@ class GroupPool:
             await self.finish(trees, step)
         return trees
 
-    def _start(self, number: int, step: int, learnt: frozenset[Key], tasks: TaskGroup) -> None:
-        """Start the groups of a step that no step has learnt from."""
-        missing = [place for place in range(self.per_step) if (number, place) not in learnt]
-        groups = self.open_step(number) if missing else ()
-        for place in missing:
-            self._began[number, place] = step
-            tasks.start_soon(self._collect_one, (number, place), groups[place])
-        self._opened = number + 1
+    def _start_groups(self) -> None:
+        """Start the groups that no step has learnt from, as far as steps are drawn ahead and trees may be under way."""
+        while self._tasks is not None and self._has_room() and (self._drawn or self._draw()):
+            key, collect = self._drawn.popleft()
+            self._began[key] = self._step
+            self._unfinished[group_name(key)] = self.group_size
+            self._tasks.start_soon(self._collect_one, key, collect)
+
+    def _has_room(self) -> bool:
+        return self.max_trees is None or sum(self._unfinished.values()) < self.max_trees
+
+    def _draw(self) -> bool:
+        """Draw the groups of the next step that has some to collect. False: there is none yet."""
+        for number in range(self._opened, min(self._step + self.ahead + 1, self._steps.stop)):
+            self._opened = number + 1
+            missing = [place for place in range(self.per_step) if (number, place) not in self._learnt]
+            if missing:
+                groups = self.open_step(number)
+                self._drawn.extend(((number, place), groups[place]) for place in missing)
+                return True
+        return False
 
     async def _collect_one(self, key: Key, collect: CollectGroup) -> None:
         try:
             self._complete[key] = await collect()
         except RametError as error:  # raised where groups are awaited, not inside an exception group
             self._failed.append(error)
+        self._unfinished.pop(group_name(key), None)
         self._changed.set()
+        self._start_groups()
 
     def _is_ready(self, step: int) -> bool:
         """Whether enough groups are complete, and all those that may not get older."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,11 +25,11 @@ from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
 from ramet.tasks.worlds import with_world
 from ramet.train.backend import Backend
-from ramet.train.collect import Play, collect, play_here, step_attempts
+from ramet.train.collect import Attempt, Play, collect, play_here, step_attempts
 from ramet.train.curriculum import Curriculum
 from ramet.train.decisions import DecisionReplays
 from ramet.train.demos import demos_source, open_demos
-from ramet.train.groups import GroupPool
+from ramet.train.groups import CollectGroup, GroupPool
 from ramet.train.judging import judge_engine_config, training_judge
 from ramet.train.length import change_length
 from ramet.train.levels import Level, find_levels
@@ -184,7 +184,7 @@ def _fit_overlap(config: TrainConfig, backend: Backend, lower: Callable[[str], N
         check_overlap(config.overlap, backend)
         return config
     lower(f"overlap=0 instead of the recipe's overlap={config.overlap}: {NO_SNAPSHOTS}")
-    return replace(config, overlap=0, overlap_by="steps", max_age=None)
+    return replace(config, overlap=0, overlap_by="steps", max_age=None, max_trees=None)
 
 
 def _check_first_task(plan: TrainPlan, backend: Backend) -> None:
@@ -327,15 +327,27 @@ def _group_pool(
 ) -> GroupPool:
     """Groups that are collected one by one. Decisions are replayed when a step has its groups."""
     config = plan.config
-    return GroupPool(
-        lambda step: step_groups(
-            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum, play=play
-        ),
+
+    async def play_counted(taskset: Taskset, attempt: Attempt, options: TreeOptions) -> Tree:
+        tree = await play(taskset, attempt, options)
+        pool.tree_ended(attempt.id)
+        return tree
+
+    def open_step(step: int) -> Sequence[CollectGroup]:
+        return step_groups(
+            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum, play=play_counted
+        )
+
+    pool = GroupPool(
+        open_step,
         per_step=config.tasks_per_step,
         ahead=config.overlap,
         max_age=2 * config.overlap if config.max_age is None else config.max_age,
+        group_size=config.group_size,
+        max_trees=config.max_trees,
         finish=None if replays is None else lambda trees, step: replays.replay(trees, step=step),
     )
+    return pool
 
 
 def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOptions, play: Play) -> Evaluate | None:

@@ -203,6 +203,9 @@ class TrainConfig:
     )
     overlap_by: Literal["steps", "groups"] = "steps"  # a step waits for all its own groups, or for enough of any step
     max_age: int | None = None  # of `overlap_by=groups`: most steps from a group's start to learning; None: 2 * overlap
+    max_trees: int | None = (
+        None  # of `overlap_by=groups`: a group starts when fewer trees are unfinished; None: at once
+    )
     collect: CollectConfig = field(default_factory=CollectConfig)  # where trees are played
     seed: int = 0
     temperature: float = 1.0
@@ -271,6 +274,11 @@ def _check_groups(config: TrainConfig) -> None:
     """Steps made of complete groups."""
     if config.overlap_by == "groups" and not config.overlap:
         raise ConfigError("overlap_by=groups needs overlap=1 or more: steps whose groups are under way at once")
+    if config.max_trees is not None:
+        if config.overlap_by == "steps":
+            raise ConfigError("max_trees needs overlap_by=groups: otherwise all trees of a step start at once")
+        if config.max_trees < 1:
+            raise ConfigError(f"max_trees is a number from 1 up; got {config.max_trees}")
     if config.max_age is None:
         return
     if config.overlap_by == "steps":

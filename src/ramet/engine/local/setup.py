@@ -15,7 +15,7 @@ from ramet.engine.local.decoder import FusedDecoder, PlainDecoder, can_fuse
 from ramet.errors import ConfigError
 from ramet.tokens.render import Renderer, TextRenderer
 
-PAGE = 16  # tokens
+PAGE = 32  # tokens: with more, fewer pages have to be planned, found and evicted
 SINGLE_THREAD_BELOW = 4_000_000  # parameters: smaller models are faster on one thread
 
 
