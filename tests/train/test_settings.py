@@ -30,7 +30,8 @@ from ramet.train.settings import (
 
 SETTINGS: dict[type[Any], str] = {
     TrainConfig: "name model task taskset world dialect steps tasks_per_step group_size curriculum refill overlap "
-    "overlap_by max_age max_trees collect seed temperature budget budget_per show_budget allow_same_goal allow_impossible "
+    "overlap_by max_age max_trees collect seed temperature budget budget_per show_budget allow_same_goal "
+    "allow_impossible "
     "instructions delegate_instructions judge rule credit counterfactual loss update sampler backend eval warm demos "
     "track max_logprob_gap save_every keep_checkpoints keep_best stop minutes",
     WarmConfig: "name model task taskset world run least honest_failures dialect delegate steps trees_per_step workers "

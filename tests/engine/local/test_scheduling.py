@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -113,6 +114,18 @@ def reads(prompts_every: int, *, decoding: int, arriving: int = 1) -> list[int]:
 def test_while_many_requests_decode_the_prompts_of_several_steps_are_read_together() -> None:
     assert reads(4, decoding=150) == [0, 0, 0, 4, 0, 0, 0, 4, 0, 0]
     assert reads(1, decoding=150) == [1] * 10
+
+
+def test_the_prompts_of_requests_that_wait_for_a_slot_are_read_together_too() -> None:
+    """All 150 slots decode, at least one is free again after each step, and 100 requests wait for one."""
+    engine = SimulatedEngine(pages=2_000, size=4, max_batch=150, chunk=500, prompts_every=4)
+    for number in range(150):
+        engine.submit([number, 1, 2], max_tokens=3 + number, seed=number)
+    for number in range(100):
+        engine.submit([1_000 + number, 3], max_tokens=100)
+    read = [step for step in range(40) if engine.step().chunks]
+    assert len(read) >= 4
+    assert all(later - earlier >= 4 for earlier, later in pairwise(read))
 
 
 def test_prompts_are_read_at_once_if_few_requests_decode_or_many_wait() -> None:

@@ -126,7 +126,8 @@ class Scheduler:
         step = Step()
         self._plan_decodes(step)
         started = [request for request in self.running if request.planned < request.prefill_end]
-        if not self._can_wait(len(started) + len(self.waiting), len(step.decodes)):
+        admissible = min(len(self.waiting), len(self._slots))
+        if not self._can_wait(len(started) + admissible, len(step.decodes)):
             self._plan_prompts(step, started)
         self.stats.evicted_pages = self.cache.evicted
         self.stats.steps += bool(step)
