@@ -57,7 +57,6 @@ class UpdateConfig:
     gradient_checkpointing: bool = False  # recompute layers in the backward pass: less memory, a third more compute
     lora_rank: int = 0  # rank of LoRA adapters; 0: train all weights
     lora_alpha: float = 32.0
-    in_turns: bool = False  # on one device, with overlap: no token is sampled while the learner computes
     process: bool = False  # learn in a process of its own: Python is not shared with engine and trees
     device: str | None = None  # of that process: cuda:1; None: that of the sampler
 
@@ -72,8 +71,6 @@ class UpdateConfig:
             raise ConfigError("update.mini_batches and update.mini_batch_nodes exclude each other: set one of them")
         if self.device is not None and not self.process:
             raise ConfigError("update.device is that of a learner in its own process: add update.process=true")
-        if self.device is not None and self.in_turns:
-            raise ConfigError("update.in_turns is for one device: leave out update.device, or in_turns")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"update.betas are two numbers from 0 to below 1; got {self.betas!r}")
 

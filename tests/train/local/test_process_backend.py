@@ -107,5 +107,3 @@ def test_a_model_that_cannot_be_loaded_is_one_line(folder: Path) -> None:
         open_backend(small.config(folder / "missing", "update.process=true"))
     with pytest.raises(ConfigError, match=r"update\.device .* add update\.process=true"):
         small.config(folder, "update.device=cuda:1")
-    with pytest.raises(ConfigError, match=r"^update\.in_turns is for one device: leave out update\.device"):
-        small.config(folder, "update.device=cuda:1", "update.process=true", "update.in_turns=true")

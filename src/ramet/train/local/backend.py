@@ -45,8 +45,7 @@ BETWEEN_VERSIONS = -1
 class LocalBackend:
     """Engine and learner of one run. They share the weights, so publishing a version costs nothing.
 
-    With `threaded`, updates run in a worker thread, so that trees of the next step continue meanwhile. With `in_turns`
-    they continue but for their engine calls: the device is the learner's while it computes.
+    With `threaded`, updates run in a worker thread, so that trees of the next step continue meanwhile.
     """
 
     supports_overlap = True
@@ -62,7 +61,6 @@ class LocalBackend:
         skip_zero_credit: bool = False,
         reference: Reference | None = None,
         threaded: bool = False,
-        in_turns: bool = False,
     ) -> None:
         self.learner = learner
         self.engine = engine
@@ -72,7 +70,6 @@ class LocalBackend:
         self.skip_zero_credit = skip_zero_credit
         self.reference = reference
         self.threaded = threaded
-        self.in_turns = in_turns
         self._between = False  # whether some, but not all updates of a step have been made
         self._overhead = Overhead(learner.policy.core)
 
@@ -154,7 +151,7 @@ class LocalBackend:
         """Run a forward or backward pass, which may compile kernels."""
 
         def undisturbed() -> T:
-            with self.engine.paused() if self.in_turns else self.engine.undisturbed():
+            with self.engine.undisturbed():
                 return work()
 
         return self._run(undisturbed)
@@ -212,7 +209,6 @@ def _backend(
         skip_zero_credit=config.update.skip_zero_credit,
         reference=reference,
         threaded=overlaps if threaded is None else threaded,
-        in_turns=config.update.in_turns and threaded is None,
     )
 
 

@@ -12,7 +12,6 @@ import signal
 import socket
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -98,13 +97,11 @@ class ProcessBackend:
         renderer: TokenRenderer,
         sampled: Mapping[str, Tensor],
         skip_zero_credit: bool = False,
-        in_turns: bool = False,
     ) -> None:
         self.learner = learner
         self.engine = engine
         self.renderer = renderer
         self.skip_zero_credit = skip_zero_credit
-        self.in_turns = in_turns  # whether the engine rests while the learner computes
         self._sampled = sampled  # the weights of the engine that are trained, by name
         self._learnt = learner.opened.weights.open()
         self._copy()
@@ -120,10 +117,10 @@ class ProcessBackend:
         """Rows that need not be computed stay here: to send them takes longer than to count them."""
         select_rows = partial(select, rows, loss, skip_zero_credit=self.skip_zero_credit)
         selected = await anyio.to_thread.run_sync(select_rows)
-        return await self._compute("forward_backward", rows=selected, loss=loss, temperature=temperature)
+        return await self._call("forward_backward", rows=selected, loss=loss, temperature=temperature)
 
     async def logprobs(self, rows: Sequence[Row], *, temperature: float) -> list[tuple[float, ...]]:
-        return await self._compute("logprobs", rows=rows, temperature=temperature)
+        return await self._call("logprobs", rows=rows, temperature=temperature)
 
     async def optim_step(self, *, learning_rate: float, last: bool = True) -> float:
         """The engine samples the weights of the version before until the last update of a step is done."""
@@ -157,15 +154,6 @@ class ProcessBackend:
         del self.engine, self._sampled
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-    async def _compute(self, method: str, **given: Any) -> Any:
-        """A forward or backward pass."""
-
-        def compute() -> Any:
-            with self.engine.paused() if self.in_turns else nullcontext():
-                return self.learner.call(method, **given)
-
-        return await anyio.to_thread.run_sync(compute)
 
     async def _call(self, method: str, **given: Any) -> Any:
         """A cancelled caller waits for the answer."""
@@ -208,7 +196,6 @@ def open_backend(config: TrainConfig | WarmConfig) -> ProcessBackend:
             renderer=renderer,
             sampled=trained,
             skip_zero_credit=config.update.skip_zero_credit,
-            in_turns=config.update.in_turns,
         )
     except BaseException:
         learner.close()
