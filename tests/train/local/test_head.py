@@ -16,22 +16,23 @@ TARGETS = Targets(
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("chunk_elements", [1, 14, 1000])
-def test_values_and_gradients_are_those_of_log_softmax(bias: bool, chunk_elements: int) -> None:
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_values_and_gradients_are_those_of_log_softmax(bias: bool, chunk_elements: int, temperature: float) -> None:
     torch.manual_seed(0)
     head = nn.Linear(4, 7, bias=bias).double()
     hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     upstream = torch.randn(6, dtype=torch.float64)
     inputs = [hidden, *head.parameters()]
 
-    expected = (head(hidden) / 0.6).log_softmax(-1)
+    expected = (head(hidden) / temperature).log_softmax(-1)
     chosen = expected[TARGETS.slots, TARGETS.tokens]
     entropy = -(expected.exp() * expected).sum(-1)[TARGETS.slots]
     slopes = torch.autograd.grad((chosen * upstream).sum(), inputs)
 
     found, entropies = token_logprobs(
-        hidden, head, TARGETS, temperature=0.6, entropy=True, chunk_elements=chunk_elements
+        hidden, head, TARGETS, temperature=temperature, entropy=True, chunk_elements=chunk_elements
     )
-    picked, picked_entropies = pick(head(hidden), TARGETS, temperature=0.6, entropy=True)
+    picked, picked_entropies = pick(head(hidden), TARGETS, temperature=temperature, entropy=True)
     for values, disorder in ((found, entropies), (picked, picked_entropies)):
         assert disorder is not None
         assert not disorder.requires_grad

@@ -71,7 +71,13 @@ def _exact(kind: torch.dtype) -> torch.dtype:
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
     logits = F.linear(hidden, weight, bias)
-    return logits.to(_exact(logits.dtype)).div_(temperature)
+    logits = logits.to(_exact(logits.dtype))
+    return _cooled(logits, temperature)
+
+
+def _cooled(values: Tensor, temperature: float) -> Tensor:
+    """Divided in place. Almost all training is at temperature 1, where a pass over all logits is saved."""
+    return values if temperature == 1 else values.div_(temperature)
 
 
 def _entropy(scaled: Tensor, total: Tensor) -> Tensor:
@@ -124,7 +130,7 @@ class _Chunked(torch.autograd.Function):
             step = scaled.sub_(total[slots, None]).exp_().mul_(-per_slot[slots, None])
             at = targets.slots[chosen] - slots.start
             step.index_put_((at, targets.tokens[chosen]), grad[chosen], accumulate=True)
-            step = step.div_(temperature).to(hidden.dtype)
+            step = _cooled(step, temperature).to(hidden.dtype)
             if grad_hidden is not None:
                 grad_hidden[slots] = step @ weight
             if grad_weight is not None:
