@@ -13,9 +13,9 @@ from ramet.evaluate.costs import critical_path
 from ramet.evaluate.tables import Section, make_section
 from ramet.report.differences import difference_picture
 from ramet.report.lines import running_mean
-from ramet.report.plots import MAX_POINTS, evaluation_pictures, mean_by_size
+from ramet.report.plots import MAX_POINTS, evaluation_pictures, mean_by_size, series_looks
 from ramet.report.read import Run, read_run
-from ramet.report.style import drawing
+from ramet.report.style import canvas, drawing
 from ramet.report.timeline import node_bars, timeline
 from ramet.types import Turn
 from tests.report.samples import Path, record, records, run_dir, tree
@@ -141,3 +141,14 @@ def test_where_methods_read_ten_times_what_they_generate_reading_is_a_cost_of_it
     assert [cell.processed for cell in longer.cells] == [551, 480]
     assert on_front(longer.cells, lambda cell: cell.processed) == {("three", "clones", 100)}
     assert on_front(longer.cells, lambda cell: cell.generated) == {("three", "single", 100), ("three", "clones", 100)}
+
+
+def test_markers_distinguish_four_runs_where_there_are_no_lines() -> None:
+    section = make_section({f"run {number}": records("clones", 100, "1100") for number in range(4)})
+    drawn = [look.line() for look in series_looks(section).values()]
+    assert len({(line.get("fillstyle"), line["markerfacecolor"]) for line in drawn}) == 4
+    with drawing():
+        figure, axes = canvas()
+        for place, line in enumerate(drawn):
+            axes.plot([place], [1], **line)
+        figure.canvas.draw()

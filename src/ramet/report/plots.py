@@ -18,7 +18,7 @@ from ramet.evaluate.record import Record
 from ramet.evaluate.tables import Section
 from ramet.report.figures import Picture, add_legend, make_picture, percent_axis, token_axis, whole_numbers
 from ramet.report.grouping import SIZE, bucket_word
-from ramet.report.style import WIDTH, Look, canvas, light, looks
+from ramet.report.style import WIDTH, Fill, Look, canvas, light, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,12 +87,13 @@ def series_looks(section: Section) -> dict[Series, Look]:
     """Colour and marker show the method; dashes and filling show the run."""
     by_method = looks(section.methods)
     dashes: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)))
+    fills: tuple[Fill, ...] = ("none", "full", "left", "bottom")
     styles: dict[Series, Look] = {}
     for cell in section.cells:
         look = by_method[cell.method]
         if section.several_runs:
             place = section.runs.index(cell.run)
-            look = replace(look, dashes=dashes[place % len(dashes)], hollow=place % 2 == 0)
+            look = replace(look, dashes=dashes[place % len(dashes)], fill=fills[place % len(fills)])
         styles[cell.run, cell.method] = look
     return styles
 

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ramet.errors import ConfigError
 from ramet.report.markup import CONTROL, escaped
@@ -54,6 +54,10 @@ PNG_COLOURS = 128
 WIDTH, HEIGHT = 4.7, 3.3  # inches of a plot: two fit side by side on a desktop, one on a phone
 
 
+Fill = Literal["full", "none", "left", "bottom"]
+HALF: tuple[Fill, ...] = ("left", "bottom")  # filled on that side
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """Colour, marker and line of a series; each of them alone distinguishes two series."""
@@ -61,7 +65,11 @@ class Look:
     colour: str  # a name in COLOURS
     marker: str
     dashes: Any
-    hollow: bool = False
+    fill: Fill = "full"  # of the marker
+
+    @property
+    def hollow(self) -> bool:
+        return self.fill == "none"
 
     @property
     def light(self) -> str:
@@ -71,6 +79,8 @@ class Look:
         """Keywords for `Axes.plot`; `more` override them."""
         face = light("paper") if self.hollow else self.light
         own = {"color": self.light, "marker": self.marker, "linestyle": self.dashes, "markerfacecolor": face}
+        if self.fill in HALF:
+            own |= {"fillstyle": self.fill, "markerfacecoloralt": light("paper")}
         return own | more
 
 
@@ -109,7 +119,7 @@ def indexed_look(place: int, *, turn: int = 0) -> Look:
     """The look with this index; a second turn has other, hollow markers."""
     place %= len(LINES)
     marker = MARKERS[(place + 3 * turn) % len(MARKERS)]
-    return Look(colour=LINES[place], marker=marker, dashes=DASHES[place], hollow=turn > 0)
+    return Look(colour=LINES[place], marker=marker, dashes=DASHES[place], fill="none" if turn else "full")
 
 
 def contrast(one: str, other: str) -> float:

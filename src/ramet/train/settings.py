@@ -269,19 +269,18 @@ class TrainConfig:
 
 def _check_groups(config: TrainConfig) -> None:
     """Steps made of complete groups."""
-    if config.overlap_by == "groups" and not config.overlap:
-        raise ConfigError("overlap_by=groups needs overlap=1 or more: steps whose groups are under way at once")
-    if config.max_trees is not None:
-        if config.overlap_by == "steps":
-            raise ConfigError("max_trees needs overlap_by=groups: otherwise all trees of a step start at once")
-        if config.max_trees < 1:
-            raise ConfigError(f"max_trees is a number from 1 up; got {config.max_trees}")
-    if config.max_age is None:
-        return
     if config.overlap_by == "steps":
-        raise ConfigError("max_age needs overlap_by=groups: otherwise no tree is older than overlap")
-    if config.max_age < config.overlap:
+        if config.max_age is not None:
+            raise ConfigError("max_age needs overlap_by=groups: otherwise no tree is older than overlap")
+        if config.max_trees is not None:
+            raise ConfigError("max_trees needs overlap_by=groups: otherwise all trees of a step start at once")
+        return
+    if not config.overlap:
+        raise ConfigError("overlap_by=groups needs overlap=1 or more: steps whose groups are under way at once")
+    if config.max_age is not None and config.max_age < config.overlap:
         raise ConfigError(f"max_age is a number from overlap={config.overlap} up; got {config.max_age}")
+    if config.max_trees is not None and config.max_trees < 1:
+        raise ConfigError(f"max_trees is a number from 1 up; got {config.max_trees}")
 
 
 def _check_several(config: TrainConfig) -> None:
