@@ -6,7 +6,7 @@ hold up the others. No group is discarded, which would favour short trees: a gro
 waited for. `max_age` is the most steps between its start and the step that learns from it; `max_age = ahead` is the
 same as waiting for all groups of a step.
 
-A group waits for its slowest tree, so most trees of the groups under way may have ended. With `max_trees`, groups start
+A group waits for its slowest tree, so many trees of the groups under way may have ended. With `max_trees`, groups start
 one by one, in order, as soon as fewer trees than that are unfinished: their number stays the same, and so does the load
 of the engine. `ahead` is then the most that groups may run ahead.
 
