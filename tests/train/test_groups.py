@@ -261,11 +261,14 @@ def test_with_no_time_to_be_late_steps_are_those_that_were_drawn() -> None:
     assert learnt.groups == [[f"{step:06d}-000", f"{step:06d}-001"] for step in range(6)]
 
 
-@pytest.mark.parametrize("fails", ["collecting", "learning"])
+@pytest.mark.parametrize("fails", ["collecting", "drawing", "learning"])
 def test_what_goes_wrong_is_raised_as_itself_and_no_group_goes_on(fails: str) -> None:
     under_way: list[Key] = []
 
     def open_step(step: int) -> Sequence[CollectGroup]:
+        if step == 3 and fails == "drawing":
+            raise EngineError("no more power")
+
         async def collect(place: int) -> list[Tree]:
             under_way.append((step, place))
             try:
@@ -279,14 +282,14 @@ def test_what_goes_wrong_is_raised_as_itself_and_no_group_goes_on(fails: str) ->
         return [partial(collect, place) for place in range(2)]
 
     async def work() -> None:
-        pool = GroupPool(open_step, per_step=2, ahead=3, max_age=6)
+        pool = GroupPool(open_step, per_step=2, ahead=3, max_age=6, max_trees=2 if fails == "drawing" else None)
         async with pool.collecting(range(9)) as collect:
             for step in range(9):
                 await collect(step)
                 if step == 1 and fails == "learning":
                     raise TrainError("not a number")
 
-    expected = (EngineError, "no more power") if fails == "collecting" else (TrainError, "not a number")
+    expected = (TrainError, "not a number") if fails == "learning" else (EngineError, "no more power")
     with pytest.raises(expected[0], match=expected[1]):
         in_virtual_time(work)
     assert under_way == []

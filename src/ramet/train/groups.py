@@ -68,7 +68,7 @@ class GroupPool:
         self._ages: dict[Key, int] = {}  # of the groups of the last step
         self._steps = range(0)
         self._learnt: frozenset[Key] = frozenset()
-        self._tasks: TaskGroup | None = None  # while groups are collected
+        self._tasks: TaskGroup | None = None  # that collect groups
 
     @asynccontextmanager
     async def collecting(self, steps: range, *, learnt: Collection[Key] = ()) -> AsyncGenerator[Collect]:
@@ -122,11 +122,11 @@ class GroupPool:
     async def _collect_one(self, key: Key, collect: CollectGroup) -> None:
         try:
             self._complete[key] = await collect()
+            del self._unfinished[group_name(key)]
+            self._start_groups()
         except RametError as error:  # raised where groups are awaited, not inside an exception group
             self._failed.append(error)
-        self._unfinished.pop(group_name(key), None)
         self._changed.set()
-        self._start_groups()
 
     def _is_ready(self, step: int) -> bool:
         """Whether enough groups are complete, and all those that may not get older."""
