@@ -175,7 +175,7 @@ def test_a_player_that_dies_is_replaced_and_a_tree_that_kills_three_is_one_clear
     async def kill(call: int, *, at: int) -> None:
         if call >= at:
             engine.hold = None if at == 5 else engine.hold
-            os.kill(opened[0]._players[0].process.pid, signal.SIGKILL)  # pyright: ignore[reportPrivateUsage]
+            opened[0]._players[0].process.kill()  # pyright: ignore[reportPrivateUsage]
             await anyio.sleep_forever()
 
     engine = Dice(made, partial(kill, at=5))
