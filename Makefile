@@ -58,8 +58,10 @@ test-gpu: $(DONE)  ## what needs a CUDA device
 
 test-kernels: $(DONE)  ## kernels for GPUs on a CPU: in Triton's interpreter, and compiled (installs 1 GB in a folder of its own)
 	test -d .triton/triton || $(BIN)/python -m pip install --quiet --no-deps --target .triton 'triton>=3.6'
-	TRITON_INTERPRET=1 PYTHONPATH=.triton $(BIN)/pytest -m kernels tests/train/local/test_trie_kernels.py
-	PYTHONPATH=.triton $(BIN)/pytest -m kernels tests/train/local/test_trie_compiled.py
+	TRITON_INTERPRET=1 PYTHONPATH=.triton $(BIN)/pytest -m kernels \
+		tests/train/local/test_trie_kernels.py tests/train/local/test_head_kernels.py
+	PYTHONPATH=.triton $(BIN)/pytest -m kernels \
+		tests/train/local/test_trie_compiled.py tests/train/local/test_head_compiled.py
 
 # The Tinker client leaves sockets to the garbage collector, in whichever test that happens to run.
 LEAKS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning

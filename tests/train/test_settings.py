@@ -39,7 +39,7 @@ SETTINGS: dict[type[Any], str] = {
     "save_every keep_checkpoints",
     UpdateConfig: "learning_rate warmup_steps schedule betas weight_decay epochs mini_batches mini_batch_nodes "
     "max_grad_norm micro_batch_tokens packed skip_zero_credit compile add_gradients "
-    "gradient_checkpointing lora_rank lora_alpha process device",
+    "gradient_checkpointing lora_rank lora_alpha process device device_share",
     SamplerConfig: "device dtype max_batch cache_tokens keep_cache window",
     CollectConfig: "processes",
     BackendConfig: "kind base_url base_model rank chunk deadline_s reduction merge",

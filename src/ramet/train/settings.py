@@ -51,14 +51,13 @@ class UpdateConfig:
     packed: bool | None = None  # None: if the model supports it
     skip_zero_credit: bool = True  # do not compute rows that cannot change the gradient; the result is the same
     compile: bool = False  # compile the layers: fewer kernels and calls; rounds differently
-    add_gradients: Literal["during", "after"] = (
-        "during"  # to float32 sums: one by one in the backward pass, or after it
-    )
+    add_gradients: Literal["during", "after"] = "during"  # to float32 sums: one by one in the backward pass, or after
     gradient_checkpointing: bool = False  # recompute layers in the backward pass: less memory, a third more compute
     lora_rank: int = 0  # rank of LoRA adapters; 0: train all weights
     lora_alpha: float = 32.0
     process: bool = False  # learn in a process of its own: Python is not shared with engine and trees
     device: str | None = None  # of that process: cuda:1; None: that of the sampler
+    device_share: float = 1.0  # with MPS: share of the GPU's multiprocessors that this process may use
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "max_grad_norm", "micro_batch_tokens"):
@@ -69,8 +68,10 @@ class UpdateConfig:
             _check(f"update.{name}", getattr(self, name), least=least)
         if self.mini_batches > 1 and self.mini_batch_nodes:
             raise ConfigError("update.mini_batches and update.mini_batch_nodes exclude each other: set one of them")
-        if self.device is not None and not self.process:
-            raise ConfigError("update.device is that of a learner in its own process: add update.process=true")
+        _check("update.device_share", self.device_share, least=0, included=False, most=1)
+        for name in ("device", "device_share"):
+            if getattr(self, name) not in (None, 1) and not self.process:
+                raise ConfigError(f"update.{name} is that of a learner in its own process: add update.process=true")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"update.betas are two numbers from 0 to below 1; got {self.betas!r}")
 
@@ -80,9 +81,7 @@ class UpdateConfig:
         return self.epochs > 1 or self.mini_batches > 1 or self.mini_batch_nodes > 0
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of a step, counted from 0. It depends on nothing else, so a resumed run has the same.
-
-        All updates of a step have the same rate.
+        """The learning rate of all updates of a step, counted from 0. A resumed run has the same.
 
         Example:
             UpdateConfig(learning_rate=0.1, warmup_steps=2, schedule="linear").rate_at(0, 12)  # 0.05
@@ -395,6 +394,7 @@ def resolve_model_path(model: str) -> str:
     return str((newest_model(folder) or folder).resolve()) if folder.is_dir() and model not in BUILTIN_MODELS else model
 
 
-def _check(name: str, value: float, *, least: float, included: bool = True) -> None:
-    if not (least <= value if included else least < value) or value == math.inf:
-        raise ConfigError(f"{name} is a number {f'from {least} up' if included else f'above {least}'}; got {value!r}")
+def _check(name: str, value: float, *, least: float, included: bool = True, most: float = math.inf) -> None:
+    if not (least <= value if included else least < value) or value == math.inf or value > most:
+        low = f"from {least} up" if included else f"above {least}"
+        raise ConfigError(f"{name} is a number {low}{'' if most == math.inf else f', at most {most}'}; got {value!r}")

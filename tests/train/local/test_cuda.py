@@ -24,6 +24,7 @@ from ramet.store.checkpoints import latest
 from ramet.train.local.backend import LocalBackend, open_backend
 from ramet.train.local.forward import row_logprobs
 from ramet.train.local.gradients import forward_backward
+from ramet.train.local.head import Targets, token_logprobs
 from ramet.train.local.policy import Policy, prepare
 from ramet.train.loop import resume, train
 from ramet.train.loss import Loss
@@ -64,6 +65,27 @@ def step(policy: Policy, rows: Sequence[Row]) -> tuple[Stats, torch.Tensor]:
     stats = forward_backward(policy, rows, loss=loss, micro_batch_tokens=100_000, temperature=0.7, entropy=True)
     assert stats.num_batches == 1
     return stats, torch.cat([one.flatten() for one in gradients(policy).values()])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["single", "half"])
+def test_log_probs_by_kernels_are_those_of_torch(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    head = torch.nn.Linear(64, 49152, bias=False, device=DEVICE, dtype=dtype)
+    hidden = torch.randn(3000, 64, device=DEVICE, dtype=dtype, requires_grad=True)
+    slots = torch.arange(3000, device=DEVICE).repeat_interleave(2)
+    tokens = torch.randint(9, (6000,), device=DEVICE)  # some slots are asked twice for one token
+    targets = Targets(slots=slots, tokens=tokens, counts=(2,) * 3000)
+    credit = torch.randn(6000, device=DEVICE)
+    gradients: list[tuple[torch.Tensor, ...]] = []
+    values: list[torch.Tensor] = []
+    for fused in (True, False):
+        logprobs, entropies = token_logprobs(hidden, head, targets, temperature=0.7, entropy=True, fused=fused)
+        assert entropies is not None
+        values.append(torch.stack([logprobs.detach(), entropies]))
+        gradients.append(torch.autograd.grad((logprobs * credit).sum(), [hidden, head.weight]))
+    torch.testing.assert_close(*values, rtol=0, atol=CLOSE)
+    for one, other in zip(*gradients, strict=True):
+        assert float((one - other).norm()) <= (1e-5 if dtype is torch.float32 else 0.01) * float(other.norm())
 
 
 def policy_of(kind: str = "llama", **how: Any) -> Policy:

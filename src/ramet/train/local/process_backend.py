@@ -36,8 +36,15 @@ from ramet.train.players.pickling import dumps, loads
 from ramet.train.rows import Row
 from ramet.train.settings import TrainConfig, WarmConfig
 
-# With MPS, on one GPU: the short kernels of the engine, which trees wait for, go before those of the learner.
-BELOW_ENGINE = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+
+def beside_engine(config: TrainConfig | WarmConfig) -> dict[str, str]:
+    """Variables of MPS for the process that learns, on the GPU of the engine.
+
+    The short kernels of the engine, which trees wait for, go before those of the learner; they do not interrupt them,
+    so some multiprocessors may be left to the engine.
+    """
+    share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{100 * config.update.device_share:g}"}
+    return {"CUDA_MPS_CLIENT_PRIORITY": "1", **(share if config.update.device_share < 1 else {})}
 
 
 class LearnerProcess:
@@ -46,7 +53,8 @@ class LearnerProcess:
     def __init__(self, config: TrainConfig | WarmConfig) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = start_child("ramet.train.local.learner_process", theirs.fileno(), environment=BELOW_ENGINE)
+            module, environment = "ramet.train.local.learner_process", beside_engine(config)
+            self.process = start_child(module, theirs.fileno(), environment=environment)
         self._connection = Connection(ours.detach())
         self._busy = threading.Lock()
         self.version = BETWEEN_VERSIONS
