@@ -214,6 +214,8 @@ class Lanes:
 
     def run(self) -> int:
         """0 if all jobs are done, 1 if one failed, 3 if time ran out first."""
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a script; jobs would inherit it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             while time.monotonic() < self.deadline:
                 self._start()

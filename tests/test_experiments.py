@@ -6,6 +6,7 @@ import importlib.util
 import math
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tarfile
@@ -165,6 +166,30 @@ def test_a_job_cut_off_by_the_time_is_resumed_jobs_run_in_order_and_what_is_done
     } <= kept
     assert any(name.startswith("start/trees/step-") for name in kept)
     assert not any("checkpoints" in name for name in kept)
+
+
+def test_a_job_is_interrupted_also_where_the_script_runs_in_the_background_and_ignores_ctrl_c(
+    script: ModuleType, tmp_path: Path, server: Server
+) -> None:
+    server.reply = None  # the job waits for it until it is interrupted
+    run = f"ramet eval arithmetic:eval --model tiny --base-url {server.url} --window 4000 --methods single -n 1"
+    (tmp_path / "one.toml").write_text(f'[[job]]\nname = "waits"\nrun = "{run}"\n')
+    (job,) = script.read_experiment(tmp_path / "one.toml", into=tmp_path, values={})
+    lanes = script.Lanes([job], lanes=1, deadline=math.inf, stop_s=PATIENCE_S)
+
+    def end_time() -> None:
+        until(lambda: server.asked.is_set() or bool(lanes.tries))
+        lanes.deadline = 0.0
+
+    clock = threading.Thread(target=end_time)
+    clock.start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert lanes.run() == 3
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    clock.join()
+    assert "ramet: interrupted" in job.log.read_text()
 
 
 def test_a_job_that_fails_is_tried_twice_and_those_that_need_it_are_left_out(
