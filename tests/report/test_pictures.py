@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -112,6 +113,19 @@ def test_the_plot_of_differences_names_what_is_compared(tmp_path: Path) -> None:
     assert "clones, two, 100" in runs.svg
     assert "minus the same in one" in runs.caption
     assert alone is None
+
+
+def test_long_names_in_the_plot_of_differences_leave_room_for_it(tmp_path: Path) -> None:
+    items = records("single", 100, "0" * 10) + records("clones", 100, "1" * 10)
+    named = [
+        replace(read_run(run_dir(tmp_path, name, records=items[part])), name=f"{name}-after-40-more-steps")
+        for name, part in (("with-clones", slice(10, 20)), ("without-them", slice(10)))
+    ]
+    with drawing(), warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns where labels take all of the width
+        drawn = difference_picture(compare(*named), name="runs")
+    assert drawn is not None
+    assert "(n=10, 10 differ)" in drawn.svg
 
 
 def test_cells_that_cost_more_and_are_no_better_are_not_on_the_front(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from ramet.evaluate.cells import ALL, Comparison
 from ramet.evaluate.format import budget_label
@@ -16,6 +17,7 @@ from ramet.report.figures import Picture, make_picture
 from ramet.report.style import canvas, light, looks
 
 MAX_ROWS = 24
+MAX_LABEL = 44  # characters per line: wider labels leave no room for the plot
 
 
 def difference_picture(section: Section, *, name: str) -> Picture | None:
@@ -26,7 +28,9 @@ def difference_picture(section: Section, *, name: str) -> Picture | None:
         rows = [one for one in rows if one.cell[1].startswith("clones")][:MAX_ROWS]
     if not any(one.difference.differing for one in rows):
         return None
-    figure, axes = canvas(height=0.85 + 0.23 * len(rows))
+    labels = [_label(section, comparison) for comparison in rows]
+    lines = 1 + max(label.count("\n") for label in labels)
+    figure, axes = canvas(height=0.85 + (0.09 + 0.14 * lines) * len(rows))
     styles = looks(section.methods)
     axes.axvline(0, color=light("muted"), linewidth=1.2)
     for place, comparison in enumerate(rows):
@@ -34,7 +38,7 @@ def difference_picture(section: Section, *, name: str) -> Picture | None:
         axes.plot([100 * gap.low, 100 * gap.high], [place, place], color=look.light, linewidth=1.2)
         face = look.light if gap.direction else light("paper")
         axes.plot([100 * gap.value], [place], **look.line(markerfacecolor=face, linestyle="none"))
-    axes.set_yticks(range(len(rows)), [_label(section, comparison) for comparison in rows])
+    axes.set_yticks(range(len(rows)), labels)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
@@ -59,7 +63,10 @@ def _label(section: Section, comparison: Comparison) -> str:
         pair = f"{method}, {run}"
     else:
         pair = f"{section.label(run, method)} − {section.label(other_run, other)}"
-    return f"{pair}, {budget} ({number})"
+    label = f"{pair}, {budget} ({number})"
+    if len(label) <= MAX_LABEL:
+        return label
+    return f"{fill(f'{pair}, {budget}', MAX_LABEL, break_on_hyphens=False)}\n({number})"
 
 
 def _explain(rows: Sequence[Comparison]) -> str:
