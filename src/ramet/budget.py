@@ -117,7 +117,7 @@ class Budget:
     reserve: int | None = None  # tokens each node keeps for its answer; None: derived from `tokens`
     parent_share: float = 1.0  # what a node keeps when it lends, in shares of a clone, besides its reserve
     shares: Literal["equal", "demand"] = (
-        "equal"  # parts of clones without `tokens`: equal, or by the size of their goal
+        "equal"  # nodes of clones, and tokens of those that ask for none: equal, or by the size of their goal
     )
     money: float | None = None  # dollars for the whole tree
     prices: Prices = field(default_factory=Prices)

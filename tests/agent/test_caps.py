@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import anyio
 import pytest
 from hypothesis import given
@@ -257,6 +259,26 @@ def test_shares_follow_the_sizes_of_a_taskset_and_what_was_asked_for_is_granted(
     assert (asked, first + third) == (500, rest // 2 * 2)
     assert third == pytest.approx(3 * first, abs=2)
     assert run.ledger.tokens == 6000 - tree.usage.tokens  # what clones did not use came back
+
+
+def test_nodes_follow_the_sizes_of_goals_too():
+    small, large = "Compute 1+2", "Compute 1+2+3+4"
+
+    def script(prompt: Prompt) -> str:
+        if prompt.turn or prompt.depth == 2:
+            return "Answer: ok"
+        return delegate(*([f"Compute {number}+5" for number in range(6)] if prompt.depth else [small, large]))
+
+    def clones(shares: Literal["equal", "demand"]) -> list[int]:
+        measure = goal_measure(Arithmetic(), Arithmetic().task("train", 0))
+        budget = ramet.Budget(tokens=20_000, nodes=10, depth=2, shares=shares)
+        options = TreeOptions(engine=ramet.ScriptedEngine(script), budget=budget, goal_size=measure)
+        tree = in_virtual_time(TreeRun("root", options).run)
+        return [sum(node.parent == clone.index for node in tree.nodes) for clone in tree.nodes if clone.depth == 1]
+
+    # Seven nodes are left after the two clones: three each and one that is not lent, or by size, which is 1 and 3.
+    assert clones("equal") == [3, 3]
+    assert clones("demand") == [2, 5]
 
 
 def test_a_goal_that_the_taskset_cannot_measure_makes_all_count_by_length():

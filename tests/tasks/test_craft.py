@@ -18,7 +18,7 @@ from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.interfaces import Do, ExplainsImpossible, KnowsImpossible, Move, View, World
 from ramet.tasks.craft.items import CROSS, KINDS, MAKES, make_items
-from ramet.tasks.craft.plan import Way, bottom_up, craft_calls, work_out
+from ramet.tasks.craft.plan import Way, bottom_up, craft_calls, tree_sizes, work_out
 from ramet.tasks.craft.taskset import MIXED, Craft
 from ramet.tasks.craft.world import (
     Book,
@@ -665,3 +665,18 @@ def test_prompts_contain_no_recipes_or_inventory_before_a_call() -> None:
             named = {word for word in re.findall(r"\w+", opening) if word in CRAFT.items.book.depths}
             assert named == set(parse_targets(one.goal, CRAFT.items.book.depths))
             assert not any(word in opening for word in ("reference", "distractor", "_ore", "raw_"))
+
+
+def test_a_goal_is_as_large_as_a_tree_with_a_clone_for_every_ingredient_that_is_crafted() -> None:
+    ways = {
+        "a": Way(takes={"base": 1}, makes=1),
+        "c": Way(takes={"a": 1, "b": 1}, makes=3),
+        "b": Way(takes={"a": 2, "base": 1}, makes=1),
+    }
+    assert tree_sizes(ways) == {"a": 1, "b": 2, "c": 4}
+    task = CRAFT.task("medium", 0)
+    (item,) = targets_of(task)
+    base = next(name for name, depth in CRAFT.items.book.depths.items() if not depth)
+    assert CRAFT.goal_size(task, task.question) == tree_sizes(CRAFT.ways)[item] > 5
+    assert CRAFT.goal_size(task, f"Craft 2x {item}, 1x {base}") == tree_sizes(CRAFT.ways)[item] + 1
+    assert CRAFT.goal_size(task, "hello") is None

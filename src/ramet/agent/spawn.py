@@ -15,7 +15,7 @@ from ramet.agent.goals import goal_sizes, impossible_goal, repeated_goal, text_s
 from ramet.agent.returns import parse_type
 from ramet.agent.values import brief
 from ramet.agent.wording import as_text, cut
-from ramet.budget import shares
+from ramet.budget import by_size, shares
 from ramet.errors import MalformedAction
 from ramet.interfaces import Child, Report, Request
 from ramet.types import Node, Refusal, clean
@@ -212,17 +212,27 @@ def _squeeze(key: str) -> str:
 def _lend_all(
     parent: NodeRun, decided: Sequence[Plan | Refusal], tokens: Sequence[int], lendable: int, awaited: int
 ) -> list[Admitted | Refusal]:
-    """Lend to every plan that was granted tokens: equal nodes, money in proportion to tokens."""
-    num = sum(isinstance(plan, Plan) for plan in decided)
-    spare = (parent.ledger.nodes - num) // (num + awaited) if num else 0
+    """Lend to every plan that was granted tokens: nodes, and money in proportion to tokens."""
+    nodes = iter(_node_shares(parent, [plan for plan in decided if isinstance(plan, Plan)], awaited))
     money = _lendable_money(parent)
     children: list[Admitted | Refusal] = []
     for plan, grant in zip(decided, tokens, strict=True):
         if isinstance(plan, Refusal):
             children.append(plan)
         else:
-            children.append(_lend(parent, plan, grant, nodes=1 + spare, money=money * grant // lendable))
+            children.append(_lend(parent, plan, grant, nodes=next(nodes), money=money * grant // lendable))
     return children
+
+
+def _node_shares(parent: NodeRun, plans: Sequence[Plan], awaited: int) -> list[int]:
+    """Nodes for every plan, itself included: equal, or with shares by demand in proportion to the sizes of goals."""
+    if not plans:
+        return []
+    spare = parent.ledger.nodes - len(plans)
+    if parent.tree_run.budget.shares == "equal":
+        return [1 + spare // (len(plans) + awaited)] * len(plans)
+    spare = spare * len(plans) // (len(plans) + awaited)
+    return [1 + more for more in by_size(spare, [plan.size for plan in plans], least=0)]
 
 
 def _lendable_money(parent: NodeRun) -> int:

@@ -71,6 +71,19 @@ def bottom_up(ways: Ways, targets: Mapping[str, int], given: Sequence[str] = ())
     return list(order)
 
 
+def tree_sizes(ways: Ways) -> dict[str, int]:
+    """Of every item: the nodes of a tree in which each ingredient that has to be crafted is made by a clone.
+
+    Example:
+        one, two = Way(takes={"base": 1}, makes=1), Way(takes={"a": 1, "base": 2}, makes=1)
+        tree_sizes({"a": one, "b": two})  # {"a": 1, "b": 2}
+    """
+    sizes: dict[str, int] = {}
+    for item in bottom_up(ways, dict.fromkeys(ways, 1)):
+        sizes[item] = 1 + sum(sizes.get(ingredient, 0) for ingredient in ways[item].takes)
+    return sizes
+
+
 def craft_calls(ways: Ways, sums: Sums) -> list[Do]:
     """The crafts as calls, ingredients first."""
     return [craft_call(ways, item, times) for item, times in sums.crafts.items()]

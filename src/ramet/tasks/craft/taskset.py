@@ -17,7 +17,7 @@ from ramet.interfaces import Oracle, World
 from ramet.tasks.craft.items import make_items
 from ramet.tasks.craft.oracle import Crafter
 from ramet.tasks.craft.parts import split_targets
-from ramet.tasks.craft.plan import craft_budget, craft_calls, score_of, ways_of, work_out
+from ramet.tasks.craft.plan import craft_budget, craft_calls, score_of, tree_sizes, ways_of, work_out
 from ramet.tasks.craft.worker import Worker
 from ramet.tasks.craft.world import (
     RULES,
@@ -25,6 +25,7 @@ from ramet.tasks.craft.world import (
     covers,
     goal_for,
     inventory_of,
+    parse_targets,
     targets_of,
     verdict_on,
     why_impossible,
@@ -137,6 +138,11 @@ class Craft:
         """Whether a goal asks for the items of another one in the same number or more."""
         return covers(goal, other, self.items.book.depths)
 
+    def goal_size(self, task: Task, goal: str) -> float | None:
+        """The nodes of a tree in which each ingredient that has to be crafted is made by a clone."""
+        targets = parse_targets(goal, self.items.book.depths)
+        return float(sum(self._tree_sizes.get(item, 1) for item in targets)) if targets else None
+
     def impossible(self, task: Task, goal: str) -> bool:
         """Whether a goal asks for a base material, or for nothing that exists."""
         return self.why_impossible(task, goal) is not None
@@ -178,6 +184,10 @@ class Craft:
         crafts = craft_calls(self.ways, work_out(self.ways, targets_of(task)))
         right, wrong = (CraftWorld(self.items.book, inventory_of(task)) for _ in range(2))
         return score_of(task, right, crafts), score_of(task, wrong, crafts[:-1])
+
+    @cached_property
+    def _tree_sizes(self) -> dict[str, int]:
+        return tree_sizes(self.ways)
 
     @cached_property
     def _goals(self) -> dict[str, list[Goal]]:
