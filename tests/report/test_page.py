@@ -20,6 +20,7 @@ from ramet.report.headline import headline
 from ramet.report.page import make_report, save_report, write_report
 from ramet.report.read import read_runs
 from ramet.train.settings import TrainConfig
+from ramet.types import Stop
 from tests.report.page_parser import Page
 from tests.report.samples import record, records, run_dir, step, tree
 
@@ -87,6 +88,21 @@ def test_the_numbers_match_the_records(written: Written) -> None:
     assert row[3:5] == ["10", "7"]
     assert row[5].startswith("+70 [")
     assert row[6] == "better"
+
+
+def test_the_trees_of_wrong_answers_are_counted_by_how_they_ended(tmp_path: Path) -> None:
+    items = records("single", 500, "1110000000") + records("clones", 500, "1111111110") + records("vote@3", 500, "1111")
+    trees = [tree(one.trees[0], score=one.score) for one in items]
+    for place, stop in ((3, Stop.WINDOW), (4, Stop.WINDOW), (5, Stop.BUDGET), (6, None), (9, Stop.TURNS)):
+        trees[place].root.stop = stop
+    trees[19].root.stop = Stop.WINDOW
+    trees[0].root.stop = Stop.DEADLINE  # its answer is right
+    page = page_of(run_dir(tmp_path, "ended", records=items, trees=trees), into=tmp_path / "report")
+    assert page.table("How the trees of wrong").rows[0][2:] == ["trees", "window", "wrong answer", "budget", "turns"]
+    # One of the seven wrong trees of single has not ended.
+    assert page.row("How the trees of wrong", "single", "500")[2:] == ["6", "2", "2", "1", "1"]
+    assert page.row("How the trees of wrong", "clones", "500")[2:] == ["1", "1", "0", "0", "0"]
+    assert not [row for row in page.table("How the trees of wrong").rows if row[0] == "vote@3"]
 
 
 def headlines(*runs: Path) -> list[str]:

@@ -10,6 +10,7 @@ from ramet.report.curves import overlaid_pictures, training_pictures
 from ramet.report.delegation import delegation_by_size
 from ramet.report.differences import difference_picture
 from ramet.report.drilldown import cell_details, difference_details, drawn_tree, examples
+from ramet.report.endings import ending_table
 from ramet.report.figures import Picture
 from ramet.report.grouping import make_overviews
 from ramet.report.learnt import learnt
@@ -129,6 +130,7 @@ def _evaluation(section: Section, runs: Mapping[str, Run], *, only: bool, linked
         tag("p", MULTIPLE, class_="small") if section.comparisons else None,
         figures(pictures[2:]) if pictures[2:] else None,
         bucket_tables(section),
+        ending_table(section, runs),
         tag("h3", "Trees"),
         figures(timelines) if timelines else None,
         [

@@ -21,7 +21,7 @@ from ramet.store import RunDir
 from ramet.store.checkpoints import WARM
 from ramet.store.seal import read_table
 from ramet.store.tree_files import check_file, read_file
-from ramet.types import Tree
+from ramet.types import Stop, Tree
 
 PARTS = ("meta.json", "config.toml", "metrics.jsonl", "records.parquet", "trees")
 
@@ -114,6 +114,16 @@ def read_trees(run: Run, ids: Iterable[str]) -> dict[str, Tree]:
     for name in sorted(set(ids) & run.tree_ids):
         by_file.setdefault(run.tree_files[name], []).append(name)
     return {tree.id: tree for file in sorted(by_file) for tree in read_file(file, by_file[file])}
+
+
+def read_stops(run: Run) -> dict[str, Stop]:
+    """How the root of every stored tree ended."""
+    found: dict[str, Stop] = {}
+    for file in run.files:
+        table = read_table(file, columns=["tree", "stop"], filters=[("depth", "=", 0)])
+        rows = cast(list[dict[str, Any]], table.to_pylist())
+        found |= {row["tree"]: Stop(row["stop"]) for row in rows if row["stop"] in set(Stop)}
+    return found
 
 
 def read_references(run: Run) -> dict[str, str]:

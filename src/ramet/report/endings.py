@@ -1,0 +1,55 @@
+"""How the trees of wrong answers ended, on the page of an evaluation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ramet.evaluate.cells import Cell
+from ramet.evaluate.format import budget_label, method_label
+from ramet.evaluate.tables import Section
+from ramet.report.markup import Content, Markup, table, tag
+from ramet.report.page_tables import cell_id, link
+from ramet.report.read import Run, read_stops
+from ramet.types import Stop
+
+MEANINGS = {
+    Stop.ANSWERED: ("wrong answer", "the root answered by itself"),
+    Stop.BUDGET: ("budget", "tokens, money, or tokens on the critical path ran out"),
+    Stop.TURNS: ("turns", "the root had taken all its turns"),
+    Stop.REPEATS: ("repeats", "the root repeated a turn with the same results too often"),
+    Stop.WINDOW: ("window", "the window of the root was full"),
+    Stop.DEADLINE: ("time", "the time of the tree was over"),
+    Stop.CANCELLED: ("cancelled", "the run was cancelled"),
+    Stop.ERROR: ("error", "the model's server or the engine failed"),
+}
+
+
+def ending_table(section: Section, runs: Mapping[str, Run]) -> Markup | None:
+    """A row for each method and budget with wrong answers whose trees are stored; None if there is none."""
+    stops = {name: read_stops(runs[name]) for name in section.runs}
+    counted = [(cell, _count(cell, stops[cell.run])) for cell in section.cells]
+    counted = [(cell, counts) for cell, counts in counted if counts]
+    if not counted:
+        return None
+    total = sum((counts for _, counts in counted), Counter[Stop]())
+    kinds = [stop for stop, _ in total.most_common()]
+    names: list[Content] = ["run"] if section.several_runs else []
+    columns = [tag("abbr", MEANINGS[stop][0], title=MEANINGS[stop][1]) for stop in kinds]
+    rows = [
+        [
+            *([cell.run] if section.several_runs else []),
+            method_label(cell.method),
+            budget_label(cell.budget),
+            link(cell_id(section, cell.key), f"{counts.total():,}"),
+            *(f"{counts[stop]:,}" for stop in kinds),
+        ]
+        for cell, counts in counted
+    ]
+    caption = "How the trees of wrong answers ended; of votes, all trees count"
+    return table([*names, "method", "budget", "trees", *columns], rows, caption=caption, labels=len(names) + 2)
+
+
+def _count(cell: Cell, stops: Mapping[str, Stop]) -> Counter[Stop]:
+    wrong = [name for record in cell.records if not record.is_right for name in record.trees]
+    return Counter(stops[name] for name in wrong if name in stops)
