@@ -117,6 +117,8 @@ def test_reading_settings_loads_no_torch() -> None:
         ("loss.kl_gradiant=plain", "unknown setting 'loss.kl_gradiant': did you mean loss.kl_gradient?"),
         ("loss.kl=-0.1", "loss.kl is a number from 0 up; got -0.1"),
         ("update.epochs=0", "update.epochs is a number from 1 up; got 0"),
+        ("update.device_share=0", "update.device_share is a number above 0, at most 1; got 0"),
+        ("update.device_share=1.5", "update.device_share is a number above 0, at most 1; got 1.5"),
         ("update.mini_batchs=2", "unknown setting 'update.mini_batchs': did you mean update.mini_batches?"),
         ("update={mini_batches=2, mini_batch_nodes=32}", "mini_batches and update.mini_batch_nodes exclude each other"),
     ],

@@ -16,7 +16,7 @@ import torch
 
 from ramet.bench.learner import make_rows
 from ramet.errors import ConfigError, TrainError
-from ramet.train.local.process_backend import ProcessBackend, open_backend
+from ramet.train.local.process_backend import ProcessBackend, beside_engine, open_backend
 from ramet.train.local.shared_weights import share
 from ramet.train.loop import resume, train
 from ramet.train.loss import Loss
@@ -107,3 +107,15 @@ def test_a_model_that_cannot_be_loaded_is_one_line(folder: Path) -> None:
         open_backend(small.config(folder / "missing", "update.process=true"))
     with pytest.raises(ConfigError, match=r"update\.device .* add update\.process=true"):
         small.config(folder, "update.device=cuda:1")
+    with pytest.raises(ConfigError, match=r"update\.device_share is that of a learner in its own process"):
+        small.config(folder, "update.device_share=0.5")
+
+
+def test_with_mps_the_engine_goes_first_and_some_multiprocessors_can_be_left_to_it(folder: Path) -> None:
+    whole = small.config(folder, "update.process=true")
+    assert beside_engine(whole) == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+    share = small.config(folder, "update.process=true", "update.device_share=0.4")
+    assert beside_engine(share) == {
+        "CUDA_MPS_CLIENT_PRIORITY": "1",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "40",
+    }

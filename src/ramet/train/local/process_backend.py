@@ -43,7 +43,7 @@ def beside_engine(config: TrainConfig | WarmConfig) -> dict[str, str]:
     The short kernels of the engine, which trees wait for, go before those of the learner; they do not interrupt them,
     so some multiprocessors may be left to the engine.
     """
-    share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{100 * config.update.device_share:g}"}
+    share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(max(1, round(100 * config.update.device_share)))}
     return {"CUDA_MPS_CLIENT_PRIORITY": "1", **(share if config.update.device_share < 1 else {})}
 
 
