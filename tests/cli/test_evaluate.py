@@ -127,6 +127,7 @@ def test_a_finished_evaluation_prints_its_table_again_without_the_model(tmp_path
     assert len(server.bodies) == asked
     assert again in before
     assert "accuracy" in again
+    assert "How wrong answers ended\n  single, 3 trees: answered 3\n  clones, 3 trees: answered 3\n" in again
     page = run_in(tmp_path) / "report" / "index.html"
     assert again.splitlines()[-1] == str(page.relative_to(tmp_path))
     assert "Clones and single differ on none of 3 items" in page.read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ramet.config import to_toml
 from ramet.errors import ConfigError
+from ramet.report.endings import ending_lines
 from ramet.report.grouping import group_runs, make_overviews
 from ramet.report.headline import headline
 from ramet.report.page import make_report, save_report, write_report
@@ -98,11 +99,17 @@ def test_the_trees_of_wrong_answers_are_counted_by_how_they_ended(tmp_path: Path
     trees[19].root.stop = Stop.WINDOW
     trees[0].root.stop = Stop.DEADLINE  # its answer is right
     page = page_of(run_dir(tmp_path, "ended", records=items, trees=trees), into=tmp_path / "report")
-    assert page.table("How the trees of wrong").rows[0][2:] == ["trees", "window", "wrong answer", "budget", "turns"]
+    assert page.table("How the trees of wrong").rows[0][2:] == ["trees", "window", "answered", "budget", "turns"]
     # One of the seven wrong trees of single has not ended.
     assert page.row("How the trees of wrong", "single", "500")[2:] == ["6", "2", "2", "1", "1"]
     assert page.row("How the trees of wrong", "clones", "500")[2:] == ["1", "1", "0", "0", "0"]
     assert not [row for row in page.table("How the trees of wrong").rows if row[0] == "vote@3"]
+    read = read_runs([tmp_path / "ended"])
+    (section,) = group_runs(read)
+    assert ending_lines(section, {read[0].name: read[0]}) == [
+        "single, 6 trees: window 2, answered 2, budget 1, turns 1",
+        "clones, 1 tree: window 1",
+    ]
 
 
 def headlines(*runs: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""How the trees of wrong answers ended, on the page of an evaluation."""
+"""How the trees of wrong answers ended, as a table of the page and as lines of text."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from ramet.report.read import Run, read_stops
 from ramet.types import Stop
 
 MEANINGS = {
-    Stop.ANSWERED: ("wrong answer", "the root answered by itself"),
-    Stop.BUDGET: ("budget", "tokens, money, or tokens on the critical path ran out"),
-    Stop.TURNS: ("turns", "the root had taken all its turns"),
-    Stop.REPEATS: ("repeats", "the root repeated a turn with the same results too often"),
-    Stop.WINDOW: ("window", "the window of the root was full"),
-    Stop.DEADLINE: ("time", "the time of the tree was over"),
-    Stop.CANCELLED: ("cancelled", "the run was cancelled"),
-    Stop.ERROR: ("error", "the model's server or the engine failed"),
+    Stop.ANSWERED: "the root gave an answer by itself",
+    Stop.BUDGET: "tokens, money, or tokens on the critical path ran out",
+    Stop.TURNS: "the root had taken all its turns",
+    Stop.REPEATS: "the root repeated a turn with the same results too often",
+    Stop.WINDOW: "the window of the root was full",
+    Stop.DEADLINE: "the time of the tree was up",
+    Stop.CANCELLED: "the run was cancelled",
+    Stop.ERROR: "the engine failed",
 }
 
 
 def ending_table(section: Section, runs: Mapping[str, Run]) -> Markup | None:
     """A row for each method and budget with wrong answers whose trees are stored; None if there is none."""
-    stops = {name: read_stops(runs[name]) for name in section.runs}
-    counted = [(cell, _count(cell, stops[cell.run])) for cell in section.cells]
-    counted = [(cell, counts) for cell, counts in counted if counts]
+    counted = count_endings(section, runs)
     if not counted:
         return None
     total = sum((counts for _, counts in counted), Counter[Stop]())
     kinds = [stop for stop, _ in total.most_common()]
     names: list[Content] = ["run"] if section.several_runs else []
-    columns = [tag("abbr", MEANINGS[stop][0], title=MEANINGS[stop][1]) for stop in kinds]
+    columns = [tag("abbr", stop.value, title=MEANINGS[stop]) for stop in kinds]
     rows = [
         [
             *([cell.run] if section.several_runs else []),
@@ -48,6 +46,23 @@ def ending_table(section: Section, runs: Mapping[str, Run]) -> Markup | None:
     ]
     caption = "How the trees of wrong answers ended; of votes, all trees count"
     return table([*names, "method", "budget", "trees", *columns], rows, caption=caption, labels=len(names) + 2)
+
+
+def count_endings(section: Section, runs: Mapping[str, Run]) -> list[tuple[Cell, Counter[Stop]]]:
+    """How the stored trees of wrong answers ended, for every method and budget that has any."""
+    stops = {name: read_stops(runs[name]) for name in section.runs}
+    counted = [(cell, _count(cell, stops[cell.run])) for cell in section.cells]
+    return [(cell, counts) for cell, counts in counted if counts]
+
+
+def ending_lines(section: Section, runs: Mapping[str, Run]) -> list[str]:
+    """One line for each method under the largest budget, such as `clones, 9 trees: turns 7, repeats 2`."""
+    return [
+        f"{method_label(cell.method)}, {counts.total():,} {'tree' if counts.total() == 1 else 'trees'}: "
+        + ", ".join(f"{stop} {number:,}" for stop, number in counts.most_common())
+        for cell, counts in count_endings(section, runs)
+        if cell.budget == section.budgets[-1]
+    ]
 
 
 def _count(cell: Cell, stops: Mapping[str, Stop]) -> Counter[Stop]:

@@ -7,13 +7,18 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TypedDict
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
 from ramet.draw import one_line
+from ramet.evaluate.format import budget_label
 from ramet.evaluate.run import OnProgress, Progress, ignore
 from ramet.evaluate.session import Evaluation, OnStart
+from ramet.evaluate.tables import Section
 from ramet.evaluate.text import render_sections
+from ramet.report.endings import ending_lines
+from ramet.report.read import read_run
 from ramet.store import RunDir
 from ramet.terminal.console import command, out, print_json, table_console
 
@@ -106,11 +111,25 @@ def print_evaluation(evaluation: Evaluation, run: RunDir, *, as_json: bool) -> N
         print_json(evaluation.facts())
     else:
         console = table_console()
-        console.print(render_sections(evaluation.sections(), width=console.width))
+        sections = evaluation.sections()
+        console.print(render_sections(sections, width=console.width))
+        _print_endings(console, sections, run)
     hint = _write_report(run)
     if not as_json:
         out.print(f"{run.path}  ({command()} show {run.path} --tree ID)", style="dim")
         out.print(hint, style="dim")
+
+
+def _print_endings(console: Console, sections: Sequence[Section], run: RunDir) -> None:
+    """How the trees of wrong answers ended, under the largest budget of each split."""
+    read = read_run(run.path)
+    for section in sections:
+        lines = ending_lines(section, dict.fromkeys(section.runs, read))
+        if lines:
+            split = [f"on {section.title}"] if section.title else []
+            budget = [f"at {budget_label(section.budgets[-1])} tokens"] if len(section.budgets) > 1 else []
+            console.print(" ".join(["\nHow wrong answers ended", *split, *budget]))
+            console.print("\n".join(f"  {line}" for line in lines))
 
 
 def _write_report(run: RunDir) -> str:
