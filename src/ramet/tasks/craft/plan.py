@@ -75,8 +75,7 @@ def tree_sizes(ways: Ways) -> dict[str, int]:
     """Of every item: the nodes of a tree in which each ingredient that has to be crafted is made by a clone.
 
     Example:
-        one, two = Way(takes={"base": 1}, makes=1), Way(takes={"a": 1, "base": 2}, makes=1)
-        tree_sizes({"a": one, "b": two})  # {"a": 1, "b": 2}
+        tree_sizes({"b": Way(takes={"a": 2}, makes=3), "c": Way(takes={"b": 1}, makes=1)})  # {"b": 1, "c": 2}
     """
     sizes: dict[str, int] = {}
     for item in bottom_up(ways, dict.fromkeys(ways, 1)):
