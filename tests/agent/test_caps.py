@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import anyio
@@ -287,6 +288,15 @@ def test_a_goal_that_the_taskset_cannot_measure_makes_all_count_by_length():
     measure = goal_measure(Arithmetic(), Arithmetic().task("train", 0))
     tree = in_virtual_time(TreeRun("root", TreeOptions(engine=engine, goal_size=measure)).run)
     assert [node.size for node in tree.nodes[1:]] == [13.0, 9.0]
+
+
+@pytest.mark.parametrize("size", [math.nan, math.inf, -1.0])
+def test_sizes_that_are_no_amount_make_all_goals_count_by_length(size: float):
+    sizes = iter([3.0, size])
+    engine = ramet.ScriptedEngine(turns(delegate("first", "second")))
+    options = TreeOptions(engine=engine, budget=ramet.Budget(shares="demand"), goal_size=lambda goal: next(sizes))
+    tree = in_virtual_time(TreeRun("root", options).run)
+    assert [node.size for node in tree.nodes[1:]] == [5.0, 6.0]
 
 
 def test_codes_measures_a_goal_by_its_codes():

@@ -6,6 +6,7 @@ clone that gets at most half of the node's texts works on a part, so it may have
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -28,7 +29,7 @@ class SizesGoals(Protocol):
     """A taskset that can tell how much work a goal is. Without it, the length of a goal and its texts is used."""
 
     def goal_size(self, task: Task, goal: str) -> float | None:
-        """The size, 0 or more, in the unit of the taskset; None if it cannot be told from the goal."""
+        """The size, 0 or more, in the unit of the taskset; None, or no finite number, if the goal does not say."""
         ...
 
 
@@ -79,7 +80,8 @@ def _owner(parent: NodeRun, goal: str) -> Node | None:
 def goal_sizes(parent: NodeRun, plans: Sequence[Plan]) -> list[float]:
     """The sizes of the goals of one admission: the taskset's if it knows all of them, else characters."""
     measure = parent.tree_run.options.goal_size
-    known = [] if measure is None else [size for plan in plans if (size := measure(plan.goal)) is not None]
+    sizes = [] if measure is None else [measure(plan.goal) for plan in plans]
+    known = [size for size in sizes if size is not None and 0 <= size < math.inf]
     if plans and len(known) == len(plans):
         return known
     return [float(len(plan.goal) + plan.texts) for plan in plans]
