@@ -10,6 +10,7 @@ from typing import TypedDict
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
+from rich.text import Text
 
 from ramet.draw import one_line
 from ramet.evaluate.format import budget_label
@@ -128,8 +129,10 @@ def _print_endings(console: Console, sections: Sequence[Section], run: RunDir) -
         if lines:
             split = [f"on {section.title}"] if section.title else []
             budget = [f"at {budget_label(section.budgets[-1])} tokens"] if len(section.budgets) > 1 else []
-            console.print(" ".join(["\nHow wrong answers ended", *split, *budget]))
-            console.print("\n".join(f"  {line}" for line in lines))
+            title = " ".join(["How wrong answers ended", *split, *budget])
+            console.print(
+                Text("\n".join(["", title, *(f"  {line}" for line in lines)]))
+            )  # not markup: splits of a file
 
 
 def _write_report(run: RunDir) -> str:
