@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 
 from ramet.agent.options import TreeOptions
-from ramet.budget import Budget
 from ramet.config import load
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import EngineError, TrainError
 from ramet.tasks.arithmetic import Arithmetic
-from ramet.train.collect import collect, draw_budget, indices, step_attempts
+from ramet.train.collect import collect, indices, step_attempts
 from ramet.train.settings import TrainConfig
 from ramet.types import Prompt, Tree
 
@@ -70,12 +68,6 @@ def test_budgets_are_drawn_for_every_tree_or_for_every_task() -> None:
     assert min(apart) < 200 < 800 < max(apart)
     assert apart[::2] != apart[1::2]
     assert alike[::2] == alike[1::2]
-
-
-def test_a_limit_that_is_set_is_laid_over_the_task_s_own() -> None:
-    own = TASKS.budget(TASKS.task("train", 0))
-    assert draw_budget(own, {"depth": (1, 1)}, seed=3) == replace(own, depth=1)
-    assert draw_budget(Budget(), {}, seed=3) == Budget()
 
 
 def test_a_split_that_ends_is_shuffled_anew_each_time_it_is_through() -> None:

@@ -247,7 +247,7 @@ def test_the_trees_of_another_run_can_be_the_demonstrations(
         ({"trees_per_step": 4}, "demos.weight is missing: the coefficient of the demonstrations' loss, or 0 for none"),
         ({"weight": -1.0}, "demos.weight is a number from 0 up; got -1.0"),
         ({"weight": 1.0, "trees_per_step": 0}, "demos.trees_per_step is a number from 1 up; got 0"),
-        ({"weight": 1.0, "delegate": 2.0}, "demos.delegate is a share from 0 to 1; got 2.0"),
+        ({"weight": 1.0, "delegate": 2.0}, 'demos.delegate is a share from 0 to 1 or "when_needed"; got 2.0'),
         ({"weigth": 1.0}, "unknown setting 'demos.weigth': did you mean demos.weight?"),
         ({"weight": 1.0, "task": "arithmetic:trian"}, "arithmetic has no split 'trian': did you mean train?"),
         ({"weight": 1.0, "steps": 3}, "unknown setting 'demos.steps'"),

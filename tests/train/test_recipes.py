@@ -18,9 +18,9 @@ from ramet.store import read_trees
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import load_taskset, parse_spec
 from ramet.tokens.huggingface import load_renderer
-from ramet.train.collect import draw_budget
+from ramet.train.bounds import draw_budget, parse_bounds
 from ramet.train.loop import check_plan, train
-from ramet.train.settings import TrainConfig, parse_bounds
+from ramet.train.settings import TrainConfig
 from tests.train import small
 
 

@@ -27,7 +27,7 @@ from ramet.tokens.render import TokenRenderer
 from ramet.train.loop import train
 from ramet.train.replay import replay, uses_tokens_of
 from ramet.train.settings import WarmConfig
-from ramet.train.warmstart import demonstrations, filter_by_score, resume_warmstart, rows_to_copy, warmstart
+from ramet.train.warmstart import demonstrations, filter_by_score, good_trees, resume_warmstart, rows_to_copy, warmstart
 from ramet.types import Prompt, Tree
 from tests.train import small
 from tests.train.test_loop import Stopped, bits
@@ -156,6 +156,31 @@ def test_a_share_of_demonstrations_delegates_and_the_same_ones_each_time(folder:
     assert delegating("seed=1") != half
     assert not any(delegating("delegate=0"))
     assert sum(delegating("delegate=1")) > 25  # here and there the oracle finds nothing to hand out
+
+
+def test_demonstrations_delegate_when_needed_where_one_chain_does_not_fit_into_the_budget(
+    folder: Path, renderer: TokenRenderer
+) -> None:
+    sums = Arithmetic(operators=24, digits=1, symbols="+-", brackets=False, working="rewrites", style="uniform")
+
+    def right(tokens: str, delegate: str) -> dict[str, tuple[bool, bool]]:
+        """Whether each demonstration delegates, and whether it is right."""
+        given = config(folder, f"budget.tokens={tokens}", f"delegate={delegate}")
+        trees = anyio.run(demonstrations, sums, "train", given, renderer, range(12))
+        return {tree.id: (len(tree.nodes) > 1, bool(good_trees([tree], least=1.0))) for tree in trees}
+
+    alone, clones, shown = (right("[300,900]", delegate) for delegate in ("0", "1", "when_needed"))
+    fits = {name for name, (_, good) in alone.items() if good}
+    assert 2 < len(fits) < 10
+    assert shown == {name: alone[name] if name in fits else clones[name] for name in shown}
+    assert sum(good for _, good in shown.values()) > len(fits)
+    assert set(right("5000", "when_needed").values()) == {(False, True)}
+
+
+@pytest.mark.parametrize("word", ["delegate=sometimes", "delegate=1.5", "delegate=-0.1"])
+def test_which_demonstrations_delegate_is_a_share_or_when_needed(folder: Path, word: str) -> None:
+    with pytest.raises(ConfigError, match="when_needed"):
+        config(folder, word)
 
 
 def test_the_model_learns_what_it_is_shown_and_training_can_begin_there(tmp_path: Path, folder: Path) -> None:

@@ -19,7 +19,8 @@ from ramet.interfaces import Taskset
 from ramet.tasks.dice import seed_of
 from ramet.tasks.play import play
 from ramet.tasks.registry import check_split
-from ramet.train.settings import Bounds, TrainConfig, parse_bounds
+from ramet.train.bounds import draw_budget, parse_bounds
+from ramet.train.settings import TrainConfig
 from ramet.types import Task, Tree
 
 
@@ -95,13 +96,6 @@ def _shuffled(size: int, seed: int, epoch: int) -> list[int]:
     order = list(range(size))
     random.Random(seed_of(seed, "order", epoch)).shuffle(order)
     return order
-
-
-def draw_budget(budget: Budget, bounds: Bounds, *, seed: int) -> Budget:
-    """The task's own budget with other limits laid over it; those with two bounds are drawn at random."""
-    dice = random.Random(seed)
-    drawn = {name: low if low == high else dice.randint(low, high) for name, (low, high) in sorted(bounds.items())}
-    return replace(budget, **drawn)
 
 
 def options_of(attempt: Attempt, options: TreeOptions) -> TreeOptions:

@@ -15,10 +15,11 @@ from typing import Any
 from ramet.config import build
 from ramet.errors import ConfigError
 from ramet.tokens.render import TokenRenderer
+from ramet.train.bounds import parse_bounds
 from ramet.train.phase import NO_DEMOS, Demos
 from ramet.train.prefetch import Collect
 from ramet.train.rows import Row
-from ramet.train.settings import TrainConfig, WarmConfig, parse_bounds, warm_config
+from ramet.train.settings import TrainConfig, WarmConfig, check_delegate, warm_config
 from ramet.train.warmstart import (
     check_source,
     collect_stored,
@@ -40,7 +41,7 @@ class DemosConfig:
     run: str = ""  # learn from the trees of this run directory instead
     least: float = 1.0  # lowest root score of a tree to learn from
     honest_failures: bool = False  # also learn from demonstrations whose root fails and reports it
-    delegate: float = 0.5  # share of demonstrations that delegate
+    delegate: float | str = 0.5  # as warm.delegate
     budget: dict[str, Any] = field(default_factory=dict[str, Any])
     show_budget: bool = False
 
@@ -49,8 +50,7 @@ class DemosConfig:
             raise ConfigError(f"demos.weight is a number from 0 up; got {self.weight!r}")
         if self.trees_per_step < 1:
             raise ConfigError(f"demos.trees_per_step is a number from 1 up; got {self.trees_per_step!r}")
-        if not 0 <= self.delegate <= 1:
-            raise ConfigError(f"demos.delegate is a share from 0 to 1; got {self.delegate!r}")
+        check_delegate(self.delegate, "demos.delegate")
         parse_bounds(self.budget)
 
 

@@ -22,8 +22,9 @@ from ramet.models.nano import WINDOW, nano_tokenizer_files
 from ramet.tasks.play import demonstrate
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
+from ramet.train.bounds import parse_bounds
 from ramet.train.collect import step_attempts
-from ramet.train.settings import TrainConfig, parse_bounds, resolve_model_path
+from ramet.train.settings import TrainConfig, resolve_model_path
 from ramet.types import Stop, Task, Tree
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from ramet.budget import Budget
 from ramet.config import build
 from ramet.credit.counterfactual import Counterfactual
 from ramet.engine.settings import JudgeConfig
@@ -18,6 +16,7 @@ from ramet.models.folders import BUILTIN_MODELS
 from ramet.store.checkpoints import WARM, newest_model
 from ramet.tasks.registry import parse_spec
 from ramet.train.backend_settings import BackendConfig
+from ramet.train.bounds import parse_bounds
 from ramet.train.loss import Loss
 from ramet.train.players.settings import CollectConfig
 
@@ -294,6 +293,15 @@ def _check_several(config: TrainConfig) -> None:
         )
 
 
+WHEN_NEEDED = "when_needed"  # demonstrations delegate where the oracle fails without clones
+
+
+def check_delegate(delegate: float | str, name: str = "delegate") -> None:
+    """`delegate` says which demonstrations delegate: a share of them, or those that need it."""
+    if not 0 <= delegate <= 1 if isinstance(delegate, float | int) else delegate != WHEN_NEEDED:
+        raise ConfigError(f'{name} is a share from 0 to 1 or "when_needed"; got {delegate!r}')
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmConfig:
     """A supervised start: learn from demonstrations of an oracle or another model."""
@@ -307,7 +315,7 @@ class WarmConfig:
     least: float = 1.0  # lowest root score of a tree to learn from
     honest_failures: bool = False  # also learn from demonstrations whose root fails and reports it
     dialect: str = "tools"
-    delegate: float = 0.5  # share of demonstrations that delegate
+    delegate: float | str = 0.5  # share of demonstrations that delegate; "when_needed": where the oracle fails alone
     steps: int = 100
     trees_per_step: int = 64
     workers: int = 0  # processes that make demonstrations ahead; 0: this process makes them
@@ -329,8 +337,7 @@ class WarmConfig:
         for name in ("steps", "trees_per_step", "save_every", "keep_checkpoints"):
             _check(name, getattr(self, name), least=1)
         _check("workers", self.workers, least=0)
-        if not 0 <= self.delegate <= 1:
-            raise ConfigError(f"delegate is a share from 0 to 1; got {self.delegate!r}")
+        check_delegate(self.delegate)
         if self.loss.kind != "plain" or self.loss.ceiling is not None:
             raise ConfigError("a supervised start has no ratios: loss.kind is plain and loss.ceiling cannot be set")
         parse_spec(self.task)
@@ -364,28 +371,6 @@ def warm_config(config: TrainConfig) -> WarmConfig | None:
     warm = build(WarmConfig, shared | config.warm, inside="warm.")
     same = {name: getattr(config, name) for name in ("model", "seed", "sampler", "backend")}
     return replace(warm, name=WARM, **same)
-
-
-Bounds = Mapping[str, tuple[Any, Any]]  # least and most of each limit
-
-
-def parse_bounds(budget: Mapping[str, Any], *, inside: str = "budget.") -> Bounds:
-    """Least and most of every limit that is set, checked.
-
-    Example:
-        parse_bounds({"tokens": [200, 900], "depth": 1})  # {"tokens": (200, 900), "depth": (1, 1)}
-    """
-    bounds: dict[str, tuple[Any, Any]] = {}
-    for name, value in budget.items():
-        ends: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value, value]  # pyright: ignore[reportUnknownArgumentType]
-        if len(ends) != 2 or (ends[0] != ends[1] and not all(type(end) is int for end in ends)):
-            raise ConfigError(f"{inside}{name} is a limit, or two whole numbers to draw it between; got {value!r}")
-        if ends[0] != ends[1] and ends[0] > ends[1]:
-            raise ConfigError(f"{inside}{name}: the lower bound comes first; got {value!r}")
-        for end in ends:
-            build(Budget, {name: end}, inside=inside)
-        bounds[name] = (ends[0], ends[1])
-    return bounds
 
 
 def resolve_model_path(model: str) -> str:

@@ -33,7 +33,7 @@ from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
 from ramet.train.ahead import Ahead
 from ramet.train.backend import Backend
-from ramet.train.collect import draw_budget
+from ramet.train.bounds import draw_budget, parse_bounds
 from ramet.train.decisions import REPLAY
 from ramet.train.length import change_length
 from ramet.train.phase import (
@@ -50,7 +50,7 @@ from ramet.train.phase import (
 from ramet.train.prefetch import Collect
 from ramet.train.replay import replay, uses_tokens_of
 from ramet.train.rows import Row, tree_rows
-from ramet.train.settings import WarmConfig, parse_bounds, resolve_model_path
+from ramet.train.settings import WarmConfig, resolve_model_path
 from ramet.train.step import Lesson
 from ramet.train.track import OnStep, check_trackers
 from ramet.types import Stop, Tree
@@ -234,17 +234,21 @@ def _opened(task: str, options: str, world: str, folder: str) -> tuple[Taskset, 
 async def demonstrations(
     taskset: Taskset, split: str, config: WarmConfig, renderer: TokenRenderer, places: Sequence[int]
 ) -> list[Tree]:
-    """The oracle's trees at these places, in the tokens of `renderer`. A share of them delegates, at random."""
+    """The oracle's trees at these places, in the tokens of `renderer`.
+
+    A share of them delegates, at random; or those whose root does not score enough without clones.
+    """
     size, bounds = taskset.size(split), parse_bounds(config.budget)
     trees: list[Tree] = []
     for place in places:
         task = taskset.task(split, place if size is None else place % size)
         dice = random.Random(seed_of(config.seed, "show", place))
-        tree = await demonstrate(
+        at = dice.random()
+        show = partial(
+            demonstrate,
             taskset,
             task,
             dialect=config.dialect,
-            delegate=dice.random() < config.delegate,
             seed=dice.getrandbits(32),
             budget=draw_budget(taskset.budget(task), bounds, seed=dice.getrandbits(32)),
             renderer=renderer,
@@ -253,6 +257,12 @@ async def demonstrations(
             instructions=config.instructions,
             delegate_instructions=config.delegate_instructions,
         )
+        if isinstance(config.delegate, str):  # when needed
+            tree = await show(delegate=False)
+            if not good_trees([tree], least=config.least):
+                tree = await show(delegate=True)
+        else:
+            tree = await show(delegate=at < config.delegate)
         tree.id = f"show-{place:08d}"
         trees.append(tree)
     return trees
