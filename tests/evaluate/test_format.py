@@ -55,6 +55,7 @@ def test_points_have_signs() -> None:
         (Difference(-0.2, -0.3, -0.1, 90, 30, None), "worse"),
         (Difference(0.1, -0.1, 0.3, 20, 8, 1234), "cannot tell: about 1,234 items needed"),
         (Difference(0.0, -0.1, 0.1, 20, 8, None), "cannot tell: no difference on average"),
+        (Difference(0.06, 0.01, 0.11, 100, 8, 140, 0.07), "cannot tell (p = 0.07): about 140 items needed"),
         (Difference(0.0, 0.0, 0.0, 20, 0, None), "no item differs"),
         (Difference(0.1, 0.05, 0.2, 50, 5, 120), "only 5 items differ: about 120 items needed"),
         (Difference(0.05, 0.0, 0.15, 20, 1, 157), "only 1 item differs: about 157 items needed"),

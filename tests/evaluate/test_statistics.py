@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from ramet.errors import ConfigError
 from ramet.evaluate.statistics import (
     RESAMPLES,
+    Difference,
     difference,
     front,
     hypervolume,
@@ -18,6 +20,7 @@ from ramet.evaluate.statistics import (
     items_needed,
     mean,
     rate,
+    sign_flip_test,
 )
 
 SCORES = st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0]), min_size=1, max_size=40)
@@ -137,6 +140,48 @@ def test_an_interval_that_ends_at_zero_is_not_significant(won: int, lost: int, i
     assert estimate is not None
     assert estimate.low == 0.0
     assert not estimate.significant
+
+
+def won_and_lost(won: int, lost: int, items: int) -> Difference:
+    """The difference where the first method is right and the second wrong on `won` items, and the other way round."""
+    first = {str(item): float(item < won) for item in range(items)}
+    second = {str(item): float(won <= item < won + lost) for item in range(items)}
+    estimate = difference(first, second)
+    assert estimate is not None
+    return estimate
+
+
+@pytest.mark.parametrize(
+    ("won", "lost", "items", "p"),
+    [(6, 1, 10, 16 / 128), (7, 1, 100, 18 / 256), (8, 2, 30, 112 / 1024), (10, 3, 20, 756 / 8192)],
+)
+def test_few_differing_items_need_more_than_an_interval_above_zero(won: int, lost: int, items: int, p: float) -> None:
+    # 6 of 7 coins alike: 2 * (7 + 1) of 128. 7 of 8: 2 * (8 + 1) of 256. 8 of 10: 2 * (45 + 10 + 1) of 1024.
+    estimate = won_and_lost(won, lost, items)
+    assert estimate.low > 0
+    assert estimate.p == pytest.approx(p)
+    assert not estimate.significant
+    assert estimate.needed is not None
+
+
+@pytest.mark.parametrize("items", [8, 12, 20, 50, 100])
+def test_two_equal_methods_are_told_apart_in_at_most_one_of_twenty_evaluations(items: int) -> None:
+    for differing in range(1, min(items, 14) + 1):
+        found = [won_and_lost(won, differing - won, items).significant for won in range(differing + 1)]
+        chance = sum(math.comb(differing, won) for won, yes in enumerate(found) if yes) / 2**differing
+        assert chance <= 0.05
+
+
+def test_flipping_signs_of_scores_in_between_is_as_rare_as_counting_all_flips_says() -> None:
+    gaps = [0.9, 0.5, 0.4, 0.7, 0.3, 0.8, -0.2, 0.1]
+    sums = [
+        sum(size * sign for size, sign in zip(gaps, signs, strict=True))
+        for signs in itertools.product((1, -1), repeat=8)
+    ]
+    exact = sum(abs(total) >= sum(gaps) - 1e-9 for total in sums) / len(sums)
+    assert sign_flip_test(gaps) == pytest.approx(exact, abs=0.005)
+    assert sign_flip_test(gaps) == sign_flip_test([-gap for gap in gaps])
+    assert sign_flip_test([]) == sign_flip_test([0.0, 0.0]) == 1.0
 
 
 def test_without_a_difference_no_number_of_items_is_given() -> None:

@@ -97,13 +97,15 @@ def verdict(difference: Difference) -> str:
     Example:
         verdict(Difference(0.05, -0.02, 0.11, 200, 40, 640))  # "cannot tell: about 640 items needed"
         verdict(Difference(0.02, 0.01, 0.04, 200, 5, 350))    # "only 5 items differ: about 350 items needed"
+        verdict(Difference(0.06, 0.01, 0.11, 100, 8, 140, 0.07))  # "cannot tell (p = 0.07): about 140 items needed"
     """
     if difference.direction:
         return "better" if difference.direction > 0 else "worse"
     needed = "" if difference.needed is None else f": about {difference.needed:,} items needed"
     if difference.differing < MIN_DIFFERING:
         return few_differ(difference) + needed
-    return f"cannot tell{needed or ': no difference on average'}"
+    chance = f" (p = {difference.p:.2f})" if difference.clear_of_zero else ""
+    return f"cannot tell{chance}{needed or ': no difference on average'}"
 
 
 def few_differ(difference: Difference) -> str:

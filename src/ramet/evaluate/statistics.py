@@ -2,7 +2,8 @@
 
 Intervals are 95%. Rates have Wilson's interval, which is also right for 0 of 50; means and differences are bootstrapped
 over items with a fixed seed, so the same records give the same digits. Two methods are compared item by item: how hard
-an item is affects both alike and cancels out.
+an item is affects both alike and cancels out. With few items bootstrap intervals are too narrow, so a difference also
+has to pass a test by flipping signs.
 """
 
 # numpy's types are partly unknown.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ramet.errors import ConfigError
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 RESAMPLES = 4000
 BLOCK = 2_000_000  # numbers in memory at a time
 Z_95, Z_POWER = 1.959964, 0.841621  # normal quantiles: two-sided 95%, and 80% power
+LEVEL = 0.05  # of tests
 MIN_DIFFERING = 6  # with fewer differing items, even all on one side happens by chance more than once in 20
+MOST_FLIPPED = 200  # with more differing items, intervals are exact enough to decide alone
+FLIPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +50,22 @@ class Difference:
     items: int
     differing: int  # items on which the two are not equal
     needed: int | None  # items needed for significance; None if significant, or if the mean is 0
+    p: float = 0.0  # of a mean this far from 0 by chance: `sign_flip_test`
+
+    @property
+    def clear_of_zero(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
 
     @property
     def significant(self) -> bool:
-        """Whether the interval excludes 0 and enough items differ."""
-        return _is_significant(self.low, self.high, self.differing)
+        """Whether the interval excludes 0, enough items differ, and flipping signs rarely gives as much."""
+        return self.clear_of_zero and self.differing >= MIN_DIFFERING and self.p < LEVEL
 
     @property
     def direction(self) -> int:
         """1: better; -1: worse; 0: cannot tell."""
         return (1 if self.value > 0 else -1) if self.significant else 0
-
-
-def _is_significant(low: float, high: float, differing: int) -> bool:
-    return (low > 0 or high < 0) and differing >= MIN_DIFFERING
 
 
 def rate(hits: int, items: int) -> Estimate:
@@ -97,9 +103,36 @@ def difference(first: Mapping[str, float], second: Mapping[str, float], *, seed:
     gaps = [first[item] - second[item] for item in shared]
     estimate = mean(gaps, seed=seed)
     differing = sum(gap != 0 for gap in gaps)
-    significant = _is_significant(estimate.low, estimate.high, differing)
-    needed = None if significant else items_needed(gaps)
-    return Difference(estimate.value, estimate.low, estimate.high, len(shared), differing, needed)
+    p = sign_flip_test(gaps, seed=seed)
+    found = Difference(estimate.value, estimate.low, estimate.high, len(shared), differing, None, p)
+    return found if found.significant else replace(found, needed=items_needed(gaps))
+
+
+def sign_flip_test(gaps: Sequence[float], *, seed: int = 0) -> float:
+    """How often the mean is at least as far from 0 if every gap has either sign with the same chance.
+
+    Exact for gaps of one size, as right and wrong answers have them (a sign test); else from draws with a fixed seed.
+    0 if more than `MOST_FLIPPED` items differ.
+
+    Example:
+        sign_flip_test([1.0] * 6 + [-1.0] + [0.0] * 5)  # 0.125: 16 of 128
+    """
+    sizes = [round(abs(gap), 12) for gap in gaps if gap]
+    if len(sizes) > MOST_FLIPPED:
+        return 0.0
+    if len(set(sizes)) <= 1:
+        return _sign_test(sum(gap > 0 for gap in gaps), len(sizes))
+    import numpy as np
+
+    signs = np.random.default_rng(seed).integers(0, 2, size=(FLIPS, len(sizes))) * 2 - 1
+    reached = np.abs(signs @ np.asarray(sizes)) >= abs(math.fsum(gaps)) - 1e-9
+    return float((1 + reached.sum()) / (1 + FLIPS))
+
+
+def _sign_test(positive: int, number: int) -> float:
+    """The chance of at least this imbalance among fair coins, on either side."""
+    more = max(positive, number - positive)
+    return min(1.0, 2 * sum(math.comb(number, heads) for heads in range(more, number + 1)) / 2**number)
 
 
 def items_needed(gaps: Sequence[float]) -> int | None:
