@@ -305,6 +305,12 @@ def test_an_interrupted_run_is_saved_where_it_was(
         (["model=nowhere"], ConfigError, "no model at 'nowhere'"),
         (["taskset.digit=1"], ConfigError, "arithmetic has no option 'digit'"),
         (["eval.every=1", "eval.task=arithmetic:none"], ConfigError, "arithmetic has no split 'none'"),
+        (["loss.dual_clip=3.0"], ConfigError, "loss.dual_clip has no effect with loss.kind=cispo: it is for ppo"),
+        (
+            ["warm.steps=1", "warm.loss.bounds=[0.0, 2.0]"],
+            ConfigError,
+            "warm.loss.bounds has no effect with warm.loss.kind=plain: it is for ppo and cispo",
+        ),
     ],
 )
 def test_what_cannot_begin_is_told_before_anything_is_written(
@@ -314,6 +320,14 @@ def test_what_cannot_begin_is_told_before_anything_is_written(
         train(small.config(folder, *words), runs=tmp_path / "runs")
     assert said in str(caught.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_has_settings_without_effect_from_before_they_were_refused_goes_on(
+    tmp_path: Path, folder: Path
+) -> None:
+    config = small.config(folder, "loss.divisor=7.0", "loss.kl_gradient=plain", "loss.dual_clip=3.0", "steps=1")
+    run = RunDir.create(tmp_path, "old", config=config, kind="train")
+    assert len(resume(run.path).metrics()) == 1
 
 
 def test_a_rule_without_a_baseline_takes_a_group_of_one(tmp_path: Path, folder: Path) -> None:

@@ -33,6 +33,7 @@ from ramet.train.groups import CollectGroup, GroupPool
 from ramet.train.judging import judge_engine_config, training_judge
 from ramet.train.length import change_length
 from ramet.train.levels import Level, find_levels
+from ramet.train.loss import check_effect
 from ramet.train.metrics import tree_metrics
 from ramet.train.phase import (
     NO_SNAPSHOTS,
@@ -195,8 +196,11 @@ def _check_first_task(plan: TrainPlan, backend: Backend) -> None:
 
 
 def check_plan(config: TrainConfig) -> TrainPlan:
-    """The plan of settings, with all task files found. Loads neither torch nor a model."""
+    """The plan of a new run, with all task files found. Loads neither torch nor a model."""
     plan = resolve_plan(config)
+    check_effect(config.loss)
+    if plan.warm is not None:
+        check_effect(plan.warm.loss, inside="warm.loss.")
     for taskset, split in ((plan.taskset, plan.split), *([plan.evaluation] if plan.evaluation else [])):
         if taskset.size(split) == 0:
             raise ConfigError(f"{taskset.name}:{split} has no tasks")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from ramet.errors import ConfigError
@@ -55,8 +55,33 @@ class Loss:
             raise ConfigError(f"loss.kl_gradient is weighted or plain; got {self.kl_gradient!r}")
         if not 0 <= self.kl < math.inf:
             raise ConfigError(f"loss.kl is a number from 0 up; got {self.kl}")
-        if self.divisor <= 0:
+        if not 0 < self.divisor < math.inf:
             raise ConfigError(f"loss.divisor is a number above 0; got {self.divisor}")
+        self._check_clipping()
+
+    def _check_clipping(self) -> None:
+        """Refuse limits that would train in the wrong direction, or not at all."""
+        if self.bounds is not None and not 0 <= self.bounds[0] < self.bounds[1]:
+            raise ConfigError(f"loss.bounds are two numbers from 0 up, the lower one first; got {list(self.bounds)}")
+        if self.ceiling is not None and not self.ceiling > 0:
+            raise ConfigError(f"loss.ceiling is a number above 0; got {self.ceiling}")
+        if self.dual_clip is not None and not self.dual_clip > 1:
+            raise ConfigError(f"loss.dual_clip is a number above 1; got {self.dual_clip}")
+
+
+def check_effect(loss: Loss, *, inside: str = "loss.") -> None:
+    """Refuse settings that have no effect. Only new runs are checked: one that has such settings can be resumed."""
+    kind, aggregation = f"kind={loss.kind}", f"aggregation={loss.aggregation}"
+    conditions = {
+        "dual_clip": (loss.kind == "ppo", f"{kind}: it is for ppo"),
+        "bounds": (loss.kind != "plain", f"{kind}: it is for ppo and cispo"),
+        "divisor": (loss.aggregation == "constant", f"{aggregation}: it is for constant"),
+        "kl_gradient": (loss.kl > 0, f"kl={loss.kl:g}"),
+    }
+    for setting in fields(loss):
+        used, where = conditions.get(setting.name, (True, ""))
+        if not used and getattr(loss, setting.name) != setting.default:
+            raise ConfigError(f"{inside}{setting.name} has no effect with {inside}{where}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def published_variant(config: TrainConfig) -> TrainConfig:
     Rewards are compared with those of the other trees' roots, every depth has the same total weight, clones cost
     nothing, all tokens weigh the same, and a node may give its own goal to a clone. The name ends with `-published`.
     """
-    loss = replace(config.loss, kind="cispo", bounds=None, aggregation="token")
+    loss = replace(config.loss, kind="cispo", bounds=None, dual_clip=None, aggregation="token", divisor=1.0)
     name = f"{config.name}-published"
     return replace(config, name=name, rule="rao", credit=dict(PUBLISHED), loss=loss, allow_same_goal=True)
 

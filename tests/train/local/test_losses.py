@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp, inf, log, nan
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ramet.errors import ConfigError, TrainError
 from ramet.train.local.losses import Term, k3, terms, token_loss
-from ramet.train.loss import Loss, share, totals
+from ramet.train.loss import Loss, check_effect, share, totals
 from ramet.train.rows import Row
 from tests.train.tiny import row, tries
 
@@ -274,3 +275,52 @@ def test_knobs_that_make_no_sense_are_refused() -> None:
     for knobs in bad:
         with pytest.raises(ConfigError):
             Loss(**knobs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"bounds": (1.2, 0.8)}, r"loss\.bounds are two numbers from 0 up, the lower one first; got \[1\.2, 0\.8\]"),
+        ({"bounds": (-0.1, 1.2)}, "loss.bounds are"),
+        ({"bounds": (nan, nan)}, "loss.bounds are"),
+        ({"bounds": (0.8, nan)}, "loss.bounds are"),
+        ({"ceiling": -1.0}, "loss.ceiling is a number above 0; got -1.0"),
+        ({"ceiling": 0.0}, "loss.ceiling is"),
+        ({"ceiling": nan}, "loss.ceiling is"),
+        ({"kind": "ppo", "dual_clip": 1.0}, "loss.dual_clip is a number above 1; got 1.0"),
+        ({"kind": "ppo", "dual_clip": -1.0}, "loss.dual_clip is"),
+        ({"kind": "ppo", "dual_clip": nan}, "loss.dual_clip is"),
+        ({"aggregation": "constant", "divisor": nan}, "loss.divisor is a number above 0; got nan"),
+        ({"aggregation": "constant", "divisor": inf}, "loss.divisor is"),
+        ({"kl": nan}, "loss.kl is"),
+    ],
+)
+def test_limits_that_turn_a_gradient_around_or_off_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Loss(**settings)
+
+
+def test_a_limit_that_never_applies_is_accepted() -> None:
+    Loss(kind="ppo", bounds=(0.0, inf), ceiling=inf, dual_clip=inf)
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (Loss(dual_clip=3.0), "loss.dual_clip has no effect with loss.kind=cispo: it is for ppo"),
+        (Loss(kind="plain", dual_clip=3.0), "loss.dual_clip has no effect with loss.kind=plain: it is for ppo"),
+        (Loss(kind="plain", bounds=(0.0, 2.0)), "loss.bounds has no effect with loss.kind=plain: it is for ppo and"),
+        (Loss(divisor=7.0), "loss.divisor has no effect with loss.aggregation=tree: it is for constant"),
+        (Loss(kl_gradient="plain"), "loss.kl_gradient has no effect with loss.kl=0"),
+    ],
+)
+def test_settings_without_effect_on_a_loss_are_named(loss: Loss, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_effect(loss)
+
+
+def test_settings_with_an_effect_and_defaults_pass() -> None:
+    check_effect(Loss(kind="ppo", bounds=(0.8, 1.2), dual_clip=3.0, kl=0.1, kl_gradient="plain"))
+    check_effect(Loss(kind="plain", aggregation="constant", divisor=7.0))
+    for kind in ("ppo", "cispo", "plain"):
+        check_effect(Loss(kind=kind))
