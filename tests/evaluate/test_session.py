@@ -16,8 +16,11 @@ from ramet.evaluate import Evaluation, evaluate
 from ramet.evaluate.run import Progress
 from ramet.evaluate.session import EvalRun, written_command
 from ramet.evaluate.settings import EvaluateConfig
+from ramet.interfaces import Taskset
 from ramet.store import RunDir
 from ramet.store.lock import exclusive_lock
+from ramet.tasks.arithmetic import Arithmetic
+from ramet.types import Prompt
 
 TASKS = ["arithmetic:eval"]
 
@@ -34,6 +37,38 @@ def test_a_run_directory_records_where_its_numbers_come_from(tmp_path: Path) -> 
     assert (meta["kind"], meta["seed"], meta["engine"]) == ("eval", 3, "ScriptedEngine")
     assert meta["hardware"]["cores"] >= 1
     assert evaluation.facts()["run"] == str(tmp_path / "here")
+
+
+def test_two_tasksets_of_one_class_are_both_evaluated() -> None:
+    small, large = Arithmetic(operators=(1, 1)), Arithmetic(operators=(9, 9))
+    assert questions((small, "train"), (large, "eval"), "arithmetic:long") == [
+        small.task("train", 0).question,
+        large.task("eval", 0).question,
+        Arithmetic().task("long", 0).question,
+    ]
+    large.name = "large"
+    assert questions(small, large) == [small.task("eval", 0).question, large.task("eval", 0).question]
+
+
+def test_two_tasksets_of_one_name_and_split_are_refused() -> None:
+    said = "arithmetic:eval is given twice: give one of two tasksets of the same class another `name`"
+    for tasks in ((Arithmetic(), Arithmetic(digits=1)), ("arithmetic:eval", Arithmetic())):
+        with pytest.raises(ConfigError, match=said):
+            questions(*tasks)
+
+
+def questions(*tasks: str | Taskset | tuple[Taskset, str]) -> list[str]:
+    """What an evaluation of one task per split asks."""
+    asked: list[str] = []
+
+    def answer(prompt: Prompt) -> str:
+        asked.append(prompt.goal)
+        return "Answer: 1"
+
+    engine = ramet.ScriptedEngine(answer)
+    evaluation = anyio.run(partial(evaluate, tasks, engine=engine, methods=["single"], budgets=[400], n=1))
+    assert [section.title for section in evaluation.sections()] == list(evaluation.config.tasks)
+    return asked
 
 
 def test_a_finished_evaluation_is_read_without_the_engine(tmp_path: Path) -> None:

@@ -57,23 +57,23 @@ def load_tasksets(
 ) -> list[tuple[str, Taskset, str]]:
     """Every spec with its taskset and split. An option goes to the tasksets that have it; at least one must.
 
-    `own` are tasksets by name that need no loading; `world` is that of the user, for all of them.
+    `own` are tasksets by spec that need no loading; `world` is that of the user, for all of them.
     """
     if not specs:
         raise ConfigError("which tasks? write NAME:SPLIT, like craft:hard (ramet tasks lists them)")
     if len(set(specs)) < len(specs):
         raise ConfigError(f"a split is named twice in {' '.join(specs)}")
-    names = [parse_spec(spec)[0] for spec in specs]
-    loaded = dict(own or {})
-    accepted = {name: _option_names(name) for name in names if name not in loaded}
+    own, parsed = own or {}, [parse_spec(spec) for spec in specs]
+    accepted = {name: _option_names(name) for spec, (name, _) in zip(specs, parsed, strict=True) if spec not in own}
     unknown = {key: value for key, value in options.items() if all(key not in known for known in accepted.values())}
+    loaded: dict[str, Taskset] = {}
     for name, known in accepted.items():  # `load_taskset` refuses the unknown ones
         loaded[name] = load_taskset(name, **unknown, **{key: value for key, value in options.items() if key in known})
-    loaded = {name: with_world(taskset, world) for name, taskset in loaded.items()}
-    return [
-        (plugins.shortened(spec), loaded[name], check_split(loaded[name], parse_spec(spec)[1], default="eval"))
-        for spec, name in zip(specs, names, strict=True)
-    ]
+    found: list[tuple[str, Taskset, str]] = []
+    for spec, (name, split) in zip(specs, parsed, strict=True):
+        taskset = with_world(own[spec] if spec in own else loaded[name], world)
+        found.append((plugins.shortened(spec), taskset, check_split(taskset, split, default="eval")))
+    return found
 
 
 def _option_names(name: str) -> set[str]:

@@ -62,7 +62,7 @@ class Job:
 def plan_jobs(
     config: EvaluateConfig, *, trained: Sequence[Trained] = (), own: Mapping[str, Taskset] | None = None
 ) -> list[Job]:
-    """All jobs of an evaluation, cell by cell. `own` are tasksets by name that need no loading."""
+    """All jobs of an evaluation, cell by cell. `own` are tasksets by spec that need no loading."""
     tasksets = load_tasksets(config.tasks, config.taskset, own=own, world=config.world)
     given = parse_range(config.trained)
     if given is not None:

@@ -156,11 +156,7 @@ async def evaluate(
     With `into`, records and trees are kept in that run directory; the same call resumes it, and other settings are
     refused. Further settings are those of `EvaluateConfig`.
     """
-    pairs = [
-        entry if isinstance(entry, str | tuple) else (entry, check_split(entry, "", default="eval")) for entry in tasks
-    ]
-    own = {entry[0].name: entry[0] for entry in pairs if not isinstance(entry, str)}
-    specs = [entry if isinstance(entry, str) else f"{entry[0].name}:{entry[1]}" for entry in pairs]
+    specs, own = _named_tasks(tasks)
     given: dict[str, Any] = {"tasks": specs, "methods": list(methods), "budgets": list(budgets), "num_tasks": n}
     with ExitStack() as stack:
         for name, part in (("dialect", dialect), ("world", world)):
@@ -169,6 +165,23 @@ async def evaluate(
         jobs = plan_jobs(config, own=own)
         callbacks: dict[str, Any] = {"on_start": on_start, "on_progress": on_progress}
         return await _evaluate(config, jobs, engine=engine, judge=judge, into=into, **callbacks)
+
+
+def _named_tasks(tasks: Sequence[str | Taskset | tuple[Taskset, str]]) -> tuple[list[str], dict[str, Taskset]]:
+    """The splits by name, and the tasksets that are objects by these names."""
+    specs: list[str] = []
+    own: dict[str, Taskset] = {}
+    for entry in tasks:
+        if isinstance(entry, str):
+            specs.append(entry)
+            continue
+        taskset, split = entry if isinstance(entry, tuple) else (entry, check_split(entry, "", default="eval"))
+        spec = f"{taskset.name}:{split}"
+        if spec in specs:
+            raise ConfigError(f"{spec} is given twice: give one of two tasksets of the same class another `name`")
+        specs.append(spec)
+        own[spec] = taskset
+    return specs, own
 
 
 async def _evaluate(
