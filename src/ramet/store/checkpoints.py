@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from ramet.store.atomic import temporary_name, write_text
 
 WARM = "warm"  # the run directory of a supervised start, inside that of its run
 STATE = "learner.safetensors"  # optimiser state and full-precision weights, beside the model's own files
+NAME = re.compile(r"step-\d+")  # of the folder of a checkpoint
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
@@ -27,8 +29,11 @@ def checkpoint_path(run: Path, step: int) -> Path:
 
 
 def list_checkpoints(run: Path) -> list[Path]:
-    """All complete checkpoints of a run, oldest first."""
-    return sorted(folder for folder in (run / "checkpoints").glob("step-*") if folder.is_dir())
+    """All complete checkpoints of a run, oldest first. Other folders beside them, such as copies, are left alone."""
+    folders = (run / "checkpoints").glob("step-*")
+    return sorted(
+        (folder for folder in folders if NAME.fullmatch(folder.name) and folder.is_dir()), key=checkpoint_step
+    )
 
 
 def latest(run: Path) -> Path | None:
