@@ -46,7 +46,7 @@ class UpdateConfig:
     mini_batches: int = 1  # updates per epoch, each on a part of the step's groups
     mini_batch_nodes: int = 0  # instead: as many updates as give each about this many nodes; 0: mini_batches counts
     max_grad_norm: float = 1.0  # gradients are clipped to this norm
-    micro_batch_tokens: int = 16_384  # packed tokens per micro-batch
+    micro_batch_tokens: int = 16_384  # packed tokens per micro-batch; a longer row has one of its own
     packed: bool | None = None  # None: if the model supports it
     skip_zero_credit: bool = True  # do not compute rows that cannot change the gradient; the result is the same
     compile: bool = False  # compile the layers: fewer kernels and calls; rounds differently

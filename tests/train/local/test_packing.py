@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramet.errors import ConfigError
 from ramet.train.local.packing import Packed, Stretch, common, pack, plan_batches
 from ramet.train.rows import Row
 from tests.train.tiny import row, tries
@@ -78,17 +77,16 @@ def test_common_prefixes_are_as_long_as_a_loop_finds_them(left: list[int], right
     assert common(tuple(left), tuple(right)) == length
 
 
-@given(tries(), st.integers(12, 40), st.integers(0, 99), st.booleans())
+@given(tries(), st.integers(1, 40), st.integers(0, 99), st.booleans())
 def test_batches_hold_every_row_once_fit_and_do_not_depend_on_order(
     rows: list[Row], tokens: int, seed: int, packed: bool
 ) -> None:
-    rows = [row for row in rows if len(row.read) <= 12]
     batches = plan_batches(rows, tokens=tokens, packed=packed)
     planned = sorted(row.node for batch in batches for row in batch)
     assert planned == sorted(row.node for row in rows if row.num_trained)
     for batch in batches:
         padded = len(batch) * max(len(row.read) for row in batch)
-        assert (len(pack(batch).token_ids) if packed else padded) <= tokens
+        assert len(batch) == 1 or (len(pack(batch).token_ids) if packed else padded) <= tokens
     shuffled = random.Random(seed).sample(rows, len(rows))
     assert plan_batches(shuffled, tokens=tokens, packed=packed) == batches
 
@@ -110,9 +108,14 @@ def test_a_group_larger_than_a_batch_is_cut_and_reads_its_prompt_again() -> None
     assert [len(pack(batch).token_ids) for batch in batches] == [40, 40]
 
 
-def test_a_row_longer_than_a_batch_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a row of 11 tokens does not fit into a micro-batch of 10 tokens"):
-        plan_batches([row(*range(12))], tokens=10)
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_row_longer_than_a_batch_has_one_of_its_own(packed: bool) -> None:
+    short, long, longer = row(1, 2, 3), row(*range(1, 13), node=1), row(*range(1, 20), node=2)
+    last = row(7, 8, 9, node=3)
+    batches = plan_batches([longer, short, last, long], tokens=10, packed=packed)
+    assert [sorted(row.node for row in batch) for batch in batches] == (
+        [[0], [1], [2], [3]] if packed else [[0, 3], [1], [2]]
+    )
 
 
 def test_padded_batches_put_rows_of_like_length_together() -> None:

@@ -76,12 +76,12 @@ def test_corners_of_a_trie_agree_with_padding(family: str, rows: list[Row]) -> N
 
 
 @settings(max_examples=30, deadline=None)
-@given(rows=tries(most=6), seed=st.integers(0, 99), tokens=st.integers(12, 40))
+@given(rows=tries(most=6), seed=st.integers(0, 99), tokens=st.integers(1, 40))
 @pytest.mark.parametrize("aggregation", ["token", "node", "tree"])
 def test_neither_micro_batches_nor_the_order_of_rows_change_a_step(
     aggregation: str, rows: list[Row], seed: int, tokens: int
 ) -> None:
-    rows = [row for row in rows if row.num_trained and len(row.read) <= 12]
+    rows = [row for row in rows if row.num_trained]
     if not rows:
         return
     loss = Loss(kind="ppo", bounds=(0.5, 1.5), aggregation=aggregation)

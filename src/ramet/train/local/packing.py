@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, compress, pairwise
 
-from ramet.errors import ConfigError
 from ramet.train.rows import Row
 
 Span = tuple[int, int]  # packed positions, end exclusive
@@ -133,13 +132,10 @@ def _targets(rows: Sequence[Row], paths: Sequence[Sequence[Span]]) -> tuple[tupl
 def plan_batches(rows: Sequence[Row], *, tokens: int, packed: bool = True) -> list[tuple[Row, ...]]:
     """Micro-batches of at most `tokens` packed tokens, or of `tokens` with padding where rows are not packed.
 
-    Rows that share a prefix stay together. The order of rows does not matter. Rows without a trained token are left
-    out; no denominator counts them.
+    A row that is longer has a micro-batch of its own, because it cannot be split. Rows that share a prefix stay
+    together. The order of rows does not matter. Rows without a trained token are left out; no denominator counts them.
     """
     work = [(row.read, row) for row in rows if row.num_trained]
-    longest = max((len(read) for read, _ in work), default=0)
-    if longest > tokens:
-        raise ConfigError(f"a row of {longest:,} tokens does not fit into a micro-batch of {tokens:,} tokens")
     work.sort(key=lambda item: _order(*item, packed=packed))
     cut = _cut_packed if packed else _cut_padded
     ends = accumulate(cut([read for read, _ in work], tokens), initial=0)
