@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,11 @@ from hypothesis import strategies as st
 from ramet.errors import ConfigError
 from ramet.evaluate.items import Trained, load_tasksets, select_items, size_buckets
 from ramet.interfaces import HasSizes
+from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.registry import TASKSETS, load_taskset
+from ramet.train.levels import find_levels
+from ramet.train.settings import CurriculumConfig
+from ramet.types import Task
 
 
 def test_the_first_tasks_of_every_split_or_all_it_has() -> None:
@@ -108,3 +114,23 @@ def test_the_size_range_of_a_split_covers_its_tasks(name: str) -> None:
         found = [taskset.size_of(taskset.task(split, index)) for index in range(12)]
         least, most = taskset.sizes(split) or (1, 0)
         assert all(size is not None and least <= size <= most for size in found), split
+
+
+def type_and_length(size: Any) -> str:
+    return f"{type(size).__name__}-{len(str(size))}"
+
+
+@pytest.mark.parametrize("size", [math.nan, math.inf, -math.inf, 10**400, "3"], ids=type_and_length)
+def test_a_size_of_a_plug_in_that_is_no_finite_number_is_unknown(size: Any) -> None:
+    class Sized(Arithmetic):
+        def size_of(self, task: Task) -> float | None:
+            return {"0": size, "1": 2.0}.get(task.id.rpartition("/")[2], 3.0)
+
+    taskset = Sized()
+    items = select_items([("arithmetic:eval", taskset, "eval")], num_tasks=2)
+    assert [(item.size, item.bucket) for item in items] == [(None, "arithmetic:eval"), (2.0, "arithmetic:eval")]
+    levels = find_levels(taskset, "eval", CurriculumConfig(sizes=(2, 3)))
+    assert [[belongs(index) for index in range(3)] for level in levels if (belongs := level.belongs) is not None] == [
+        [False, True, False],
+        [False, False, True],
+    ]

@@ -29,8 +29,9 @@ from ramet.tasks.jsonl import JsonLines, groups_of, in_share, same_words
 from ramet.tasks.judge import Judge
 from ramet.tasks.oracle import Direct, script
 from ramet.tasks.play import demonstrate, play
-from ramet.tasks.registry import load_taskset
+from ramet.tasks.registry import load_taskset, split_tasks
 from ramet.tasks.validate import validate
+from ramet.train.metrics import tree_metrics
 from ramet.types import Tree
 
 
@@ -55,6 +56,20 @@ def score(taskset: JsonLines, answer: str | None, index: int = 0) -> float:
     assert found is not None
     assert found.how == "exact"
     return found.score
+
+
+@pytest.mark.parametrize("size", ["NaN", "Infinity", "-Infinity", "1e400", "1" + 400 * "0", "true", '"5"', "null"])
+def test_a_size_that_is_no_finite_number_is_unknown(size: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(
+        f'{{"question": "2+2?", "answer": "4", "size": {size}}}\n{{"question": "Who?", "answer": "Ada", "size": 3}}'
+    )
+    taskset = JsonLines(file=file)
+    assert [taskset.size_of(task) for task in split_tasks(taskset, "all")] == [None, 3]
+    assert taskset.sizes("all") == (3, 3)
+    engine = ScriptedEngine(lambda _: "Answer: 4")
+    tree = anyio.run(functools.partial(play, taskset, taskset.task("all", 0), TreeOptions(engine=engine)))
+    assert tree_metrics([tree], taskset)["trees_by_size"] == {}
 
 
 def length_share(answer: str, fields: Mapping[str, Any]) -> float:

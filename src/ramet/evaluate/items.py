@@ -10,8 +10,8 @@ from typing import Any
 
 from ramet import plugins
 from ramet.errors import ConfigError
-from ramet.interfaces import HasSizes, Taskset
-from ramet.tasks.registry import check_split, load_taskset, parse_spec, taskset_class
+from ramet.interfaces import Taskset
+from ramet.tasks.registry import check_split, known_size, load_taskset, parse_spec, taskset_class
 from ramet.tasks.sources import source_of
 from ramet.tasks.worlds import with_world
 from ramet.types import Task
@@ -92,7 +92,7 @@ def select_items(
             raise ConfigError(f"{spec} has no tasks")
         for index in range(num_tasks if available is None else min(available, num_tasks)):
             task = taskset.task(split, index)
-            size = taskset.size_of(task) if isinstance(taskset, HasSizes) else None
+            size = known_size(taskset, task)
             beyond = bool(trained) and not any(known.covers(taskset.name, size, source) for known in trained)
             items.append(Item(taskset=taskset, split=spec, task=task, size=size, bucket=spec, beyond=beyond))
     _check_unique_ids(items)

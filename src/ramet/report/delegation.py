@@ -19,7 +19,7 @@ from ramet.interfaces import HasSizes, NamesSizes
 from ramet.report.curves import table_metric
 from ramet.report.read import Run, as_number
 from ramet.store.seal import read_table
-from ramet.tasks.registry import load_taskset, parse_spec
+from ramet.tasks.registry import known_size, load_taskset, parse_spec
 from ramet.types import Task, is_right
 
 STEP_FILE = re.compile(r"step-(\d+)")
@@ -146,7 +146,7 @@ def _size(taskset: HasSizes, row: Mapping[str, Any]) -> float | None:
     try:
         known = json.loads(row["task"])
         task = Task(question=row["question"], id=row["task_id"], context=known["context"], reference=known["reference"])
-        return taskset.size_of(task)
+        return known_size(taskset, task)
     except (RametError, ValueError, LookupError, TypeError, AttributeError):
         return None  # a task of another version of the taskset
 

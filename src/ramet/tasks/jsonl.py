@@ -28,7 +28,7 @@ from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.manner import make_manner
 from ramet.tasks.multihop.plans import key_sentence
 from ramet.tasks.parts import Asker, Part, find_part, parts_fault, read_parts
-from ramet.tasks.registry import check_index, observed_sizes, split_tasks
+from ramet.tasks.registry import check_index, finite_number, observed_sizes, split_tasks
 from ramet.tasks.sources import file_source
 from ramet.types import Node, Task, Verdict, clean
 
@@ -142,8 +142,7 @@ class JsonLines:
 
     def size_of(self, task: Task) -> float | None:
         """The number in the field `size` of the row, if any."""
-        size = _row(task).get("size")
-        return None if isinstance(size, bool) or not isinstance(size, (int, float)) else size
+        return finite_number(_row(task).get("size"))
 
     def sizes(self, split: str) -> tuple[float, float] | None:
         return observed_sizes(self, split_tasks(self, split))

@@ -10,9 +10,11 @@ Example:
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
+from numbers import Real
 from typing import Any, cast, get_type_hints
 
 from ramet import plugins
@@ -191,9 +193,24 @@ def split_tasks(taskset: Taskset, split: str) -> Iterator[Task]:
     return (taskset.task(split, index) for index in range(taskset.size(split) or 0))
 
 
+def known_size(taskset: object, task: Task) -> float | None:
+    """The size of a task; None if its taskset has no sizes, or gives one that is no finite number."""
+    return finite_number(taskset.size_of(task)) if isinstance(taskset, HasSizes) else None
+
+
+def finite_number(value: object) -> float | None:
+    """A number that a file or a plug-in gives; None for NaN, infinity, and what is no number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return cast(float, value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
+
+
 def observed_sizes(taskset: HasSizes, tasks: Iterable[Task]) -> tuple[float, float] | None:
     """The smallest and the largest size among tasks, for splits that come from a file."""
-    sizes = [size for task in tasks if (size := taskset.size_of(task)) is not None]
+    sizes = [size for task in tasks if (size := known_size(taskset, task)) is not None]
     return (min(sizes), max(sizes)) if sizes else None
 
 

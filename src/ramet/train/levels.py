@@ -12,7 +12,7 @@ from itertools import count, pairwise
 from ramet.errors import ConfigError
 from ramet.interfaces import HasSizes, Taskset
 from ramet.tasks.dice import seed_of
-from ramet.tasks.registry import check_split
+from ramet.tasks.registry import check_split, known_size
 from ramet.train.settings import CurriculumConfig
 
 SPAN = 2**20  # indices of an endless split that each step has for itself
@@ -66,7 +66,7 @@ def find_levels(taskset: Taskset, split: str, config: CurriculumConfig) -> tuple
         return ()
     if not isinstance(taskset, HasSizes):
         raise ConfigError(f"curriculum.sizes: tasks of {taskset.name} have no sizes; give curriculum.splits")
-    size_of = _sizes(taskset, taskset, split)
+    size_of = _sizes(taskset, split)
     bounds = pairwise((-math.inf, *config.sizes))
     return tuple(_size_level(taskset, split, size_of, low, high) for low, high in bounds)
 
@@ -99,11 +99,11 @@ def _size_level(taskset: Taskset, split: str, size_of: SizeOf, low: float, high:
     return Level(name=f"upto_{high:g}", split=split, members=members, belongs=belongs)
 
 
-def _sizes(taskset: Taskset, sized: HasSizes, split: str) -> SizeOf:
+def _sizes(taskset: Taskset, split: str) -> SizeOf:
     """Sizes by index. Making a task may take milliseconds, and several levels ask for the same ones."""
 
     @lru_cache(maxsize=SPAN)
     def size_of(index: int) -> float | None:
-        return sized.size_of(taskset.task(split, index))
+        return known_size(taskset, taskset.task(split, index))
 
     return size_of

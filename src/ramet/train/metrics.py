@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ramet.credit import Credits
 from ramet.interfaces import Engine, HasSizes, Taskset
+from ramet.tasks.registry import known_size
 from ramet.train.behaviour import average, behaviour_metrics, success
 from ramet.types import Judging, Tree
 
@@ -70,7 +71,7 @@ def size_metrics(trees: Sequence[Tree], taskset: Taskset | None) -> dict[str, An
         return {}
     by_size: dict[int, list[Tree]] = {}
     for tree in trees:
-        size = taskset.size_of(tree.task)
+        size = known_size(taskset, tree.task)
         if size is not None:
             by_size.setdefault(range_start(size), []).append(tree)
     found = {size_range(start): of_size for start, of_size in sorted(by_size.items())}

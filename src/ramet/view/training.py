@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ramet.errors import ConfigError, RametError, StoreError
 from ramet.interfaces import HasSizes, NamesSizes, Taskset
-from ramet.tasks.registry import load_taskset
+from ramet.tasks.registry import known_size, load_taskset
 from ramet.types import Task
 from ramet.view.catalog import read_config
 from ramet.view.index import Index
@@ -98,7 +98,7 @@ def _size(taskset: HasSizes, row: Mapping[str, Any]) -> float | None:
     try:
         known = json.loads(row["task"])
         task = Task(question=row["question"], id=row["task_id"], context=known["context"], reference=known["reference"])
-        return taskset.size_of(task)
+        return known_size(taskset, task)
     except (RametError, ValueError, KeyError, TypeError, AttributeError, LookupError):
         return None  # a task of another version of the taskset
 
