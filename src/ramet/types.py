@@ -40,6 +40,14 @@ def is_right(score: float) -> bool:
     return score >= 1 - ROUNDING
 
 
+def is_score(value: Any) -> bool:
+    """Whether this is a number in [0, 1], up to rounding."""
+    try:
+        return bool(-ROUNDING <= value <= 1 + ROUNDING)
+    except TypeError:  # no number
+        return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """A question, its texts by key, and a reference for the verdict, which is never part of a prompt.

@@ -206,8 +206,8 @@ def test_advantages_and_weights_of_a_tree_are_keyed_by_node_index():
 
 
 @every_rule
-@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
-def test_a_score_that_is_not_finite_is_named_with_its_tree_and_node(rule: Rule, score: float):
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 7.0, -3.0, 1.001])
+def test_a_score_that_is_not_from_0_to_1_is_named_with_its_tree_and_node(rule: Rule, score: float):
     bad = plant("oak", [1.0, score], [None, 0])
     with pytest.raises(TrainError, match=rf"tree oak, node 1: score is {score}"):
         rule.credit([group(plant("elm", [1.0]), bad)])
@@ -228,9 +228,9 @@ def test_a_child_without_a_verdict_is_refused_only_by_the_rule_that_needs_it():
 
 
 def test_a_number_that_overflows_is_named():
-    huge = [group(plant("elm", [0.0]), plant("oak", [1e308, 1e308], [None, 0]))]
-    with pytest.raises(TrainError, match="tree oak, node 0: reward is inf"):
-        Rao(bonus=10.0).credit(huge)
+    huge = [group(plant("elm", [0.0]), plant("oak", [1.0, 1.0, 1.0], [None, 0, 0]))]
+    with pytest.raises(TrainError, match="tree oak, node 0: reward is -inf"):
+        Rao(clone_cost=1e308).credit(huge)
 
 
 @every_rule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from ramet.errors import ConfigError
 from ramet.report.page import make_report
 from ramet.report.read import newest_trees, read_run, read_runs, read_trees, short_names
+from ramet.view.payloads import read_metrics, run_card, series
 from tests.report.page_parser import Page
 from tests.report.samples import records, run_dir, step, tree
 
@@ -53,6 +55,17 @@ def test_broken_files_are_left_out_and_noted(tmp_path: Path) -> None:
     assert run.notes[0] == "metrics.jsonl: 1 of 3 lines cannot be read"
     assert run.notes[1].startswith("trees/zzz.parquet cannot be read: ")
     assert "success by depth" in make_report([path]).html.lower()
+
+
+def test_metrics_without_finite_numbers_are_gaps(tmp_path: Path) -> None:
+    odd = dict.fromkeys(step(1), math.nan) | {"step": 1, "success_by_depth": [math.nan, 0.5], "loss": math.inf}
+    path = run_dir(tmp_path, "odd", kind="train", metrics=[step(0), odd, step(2)])
+    run = read_run(path)
+    assert (len(run.metrics), run.notes) == (3, ())
+    assert run.metrics[1]["reward"] is None
+    assert "success by depth" in make_report([path]).html.lower()
+    assert series(read_metrics(path))["values"]["success"] == [0.5, None, 0.5]
+    assert run_card("odd", path)["course"] == [0.5, None, 0.5]
 
 
 def test_without_readable_records_the_trees_are_shown(tmp_path: Path) -> None:

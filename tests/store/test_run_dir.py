@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -271,6 +272,13 @@ def test_sql_reads_metrics(tmp_path: Path) -> None:
     run = ramet.RunDir.create(tmp_path, "metrics")
     (run.path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.25}\n')
     assert query(run, "select sum(step), min(loss) from metrics")[1] == [(3, 0.25)]
+
+
+def test_metrics_that_are_not_finite_are_written_as_null(tmp_path: Path) -> None:
+    run = ramet.RunDir.create(tmp_path, "odd")
+    run.log({"step": 0, "loss": math.nan, "by_depth": [0.5, math.inf], "by_size": {"2": -math.inf, "4": 1.0}})
+    assert run.metrics() == [{"step": 0, "loss": None, "by_depth": [0.5, None], "by_size": {"2": None, "4": 1.0}}]
+    assert query(run, "select step, loss from metrics")[1] == [(0, None)]
 
 
 @pytest.mark.parametrize("metrics", [None, '{"step": 1}\n{"step": 2'])

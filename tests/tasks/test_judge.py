@@ -500,3 +500,11 @@ def test_a_judge_of_ones_own_needs_only_one_method():
     tree = anyio.run(partial(play, Arithmetic(), task, options))
     assert tree.nodes[1].verdict == Verdict(score=0.5, how="judge")
     assert replace(tree.nodes[1].verdict, score=1.0) != tree.nodes[1].verdict
+
+
+def test_a_verdict_whose_score_is_none_is_ignored(tmp_path: Path):
+    cache = JudgeCache(tmp_path / FILE, most=9)
+    cache.add("k1", entry(2))
+    cache.add("k2", entry(30))
+    cache.write()
+    assert [JudgeCache(tmp_path / FILE, most=9).get(key) for key in ("k1", "k2")] == [entry(2), None]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -11,7 +14,7 @@ import pytest
 import ramet
 from ramet.agent.options import TreeOptions
 from ramet.errors import ConfigError
-from ramet.interfaces import Ask, Do, Move, TaskWorld, View
+from ramet.interfaces import Ask, Do, Move, NodeJudge, TaskWorld, View, World
 from ramet.store import RunDir, read_trees
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.judge import Judge
@@ -19,13 +22,13 @@ from ramet.tasks.oracle import parse_terse, script, write_python, write_terse, w
 from ramet.tasks.play import demonstrate, play
 from ramet.tasks.registry import TASKSETS, check_index, find_task, load_taskset, parse_range
 from ramet.tasks.validate import dialects_for, tree_faults, validate
-from ramet.types import Message, Prompt, Task
+from ramet.types import Message, Node, Prompt, Task, Verdict
 from tests.agent.scripts import delegate
 
 TASK = Task(id="arithmetic:test/0", question="Compute 2*3+4", reference=10)
 
 
-def played(script_: object, *, judge: Judge | None = None) -> ramet.Tree:
+def played(script_: object, *, judge: NodeJudge | None = None) -> ramet.Tree:
     engine = ramet.ScriptedEngine(script_)  # pyright: ignore[reportArgumentType]
     return anyio.run(partial(play, Arithmetic(), TASK, TreeOptions(engine=engine, judge=judge)))
 
@@ -60,6 +63,53 @@ def test_without_a_verdict_of_the_judge_a_node_gets_that_of_the_root():
     verdict = played(two_children, judge=judge).nodes[2].verdict
     assert verdict is not None
     assert (verdict.score, verdict.how, verdict.reason) == (1.0, "root", "the judge gave no verdict")
+
+
+class Generous(Arithmetic):
+    """A taskset of a user with a mistake in its verdicts."""
+
+    def __init__(self, score: Any) -> None:
+        super().__init__()
+        self.score = score
+
+    def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
+        return Verdict(score=self.score, how="exact")
+
+
+class Strict:
+    """A judge of a user with a mistake in its verdicts."""
+
+    async def verdict(self, node: Node, tree: ramet.Tree) -> Verdict | None:
+        return Verdict(score=-3.0, how="judge")
+
+
+@pytest.mark.parametrize("score", [7.0, -0.5, 1.001, math.nan, math.inf, "1", None])
+def test_a_score_of_a_taskset_that_is_not_from_0_to_1_is_an_error_that_names_both(score: Any):
+    options = TreeOptions(engine=ramet.ScriptedEngine(lambda prompt: "Answer: 10"))
+    said = f"arithmetic gave node 0 of arithmetic:test/0 the score {score!r}: a score is a number from 0 to 1"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        anyio.run(play, Generous(score), TASK, options)
+
+
+@pytest.mark.parametrize("score", [0, 1, True, 0.5, 1 + 1e-12, -1e-12])
+def test_a_score_from_0_to_1_up_to_rounding_is_accepted(score: Any):
+    options = TreeOptions(engine=ramet.ScriptedEngine(lambda prompt: "Answer: 10"))
+    verdict = anyio.run(play, Generous(score), TASK, options).root.verdict
+    assert verdict is not None
+    assert verdict.score == score
+
+
+def test_a_score_of_a_judge_that_is_not_from_0_to_1_is_an_error_that_names_both():
+    with pytest.raises(ConfigError, match=r"the judge Strict gave node 2 of arithmetic:test/0 the score -3\.0"):
+        played(two_children, judge=Strict())
+
+
+@pytest.mark.parametrize("score", ["7", "-1", "NaN", "Infinity", "1e400", '"high"', "[1]", "null"])
+def test_a_model_that_judges_with_a_score_that_is_none_gave_no_verdict(score: str):
+    judge = Judge(ramet.ScriptedEngine(lambda prompt: f'{{"reason": "so", "score": {score}}}'))
+    verdict = played(two_children, judge=judge).nodes[2].verdict
+    assert verdict is not None
+    assert (verdict.how, verdict.reason) == ("root", "the judge gave no verdict")
 
 
 def test_budget_and_world_are_those_of_the_taskset_unless_the_options_name_others():

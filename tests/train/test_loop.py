@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -270,6 +271,15 @@ def test_half_a_line_of_metrics_is_dropped(tmp_path: Path, plain_run: Callable[[
         file.write('{"step": 4, "sco')
     resume(run.path)
     assert run.metrics() == logged
+
+
+def test_a_run_whose_metrics_were_not_finite_goes_on(
+    tmp_path: Path, plain_run: Callable[[OpenBackend], RunDir]
+) -> None:
+    run = copy_of(plain_run(open_local), tmp_path)
+    logged = [{name: None if isinstance(one, float) else one for name, one in each.items()} for each in run.metrics()]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in logged))
+    assert resume(run.path, steps=5).metrics()[:-1] == logged
 
 
 def test_a_run_that_stops_for_a_reason_keeps_what_it_learnt(tmp_path: Path, folder: Path, backend: OpenBackend) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ramet.credit.records import Group
 from ramet.errors import TrainError
-from ramet.types import Node, Tree
+from ramet.types import Node, Tree, is_score
 
 
 def check_groups(groups: Sequence[Group], *, min_trees: int) -> None:
-    """Check that groups are large enough and of one task each, and trees unique, complete and with finite scores."""
+    """Check that groups are large enough and of one task each, trees unique and complete, and scores from 0 to 1."""
     seen: set[str] = set()
     for group in groups:
         _check_group(group, min_trees=min_trees)
@@ -53,7 +52,7 @@ def _check_node(tree: Tree, node: Node, parent: Node | None) -> None:
         raise TrainError(f"{where}: parent {node.parent} is not an earlier node")
     if node.depth != (0 if parent is None else parent.depth + 1):
         raise TrainError(f"{where}: depth {node.depth} is not one more than its parent's")
-    if node.verdict is not None and not math.isfinite(node.verdict.score):
+    if node.verdict is not None and not is_score(node.verdict.score):
         raise TrainError(f"{where}: score is {node.verdict.score}; a score is a number from 0 to 1")
 
 

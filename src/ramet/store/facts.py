@@ -1,9 +1,10 @@
-"""Trees and nodes as plain data, for JSON."""
+"""Trees, nodes and numbers as plain data, for JSON."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from ramet.types import Node, Tree
 
@@ -40,3 +41,12 @@ def node_facts(node: Node) -> dict[str, Any]:
         "usage": asdict(node.usage),
         "turns": [asdict(turn) for turn in node.turns],
     }
+
+
+def finite(value: Any) -> Any:
+    """The same value with None for every number that is not finite: JSON has neither NaN nor infinity."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in cast(list[Any], value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

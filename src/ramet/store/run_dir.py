@@ -26,6 +26,7 @@ import ramet
 from ramet.config import to_toml
 from ramet.errors import StoreError
 from ramet.store.atomic import atomic_folder, write_text
+from ramet.store.facts import finite
 from ramet.store.parquet import SCHEMA, trees_to_table
 from ramet.store.seal import reason, write_table
 from ramet.store.tree_files import check_file, check_schema, read_file
@@ -127,8 +128,8 @@ class RunDir:
         return path
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Append one line to the metrics."""
-        line = json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n"
+        """Append one line to the metrics. A number that is not finite is written as null."""
+        line = json.dumps(finite(record), allow_nan=False, ensure_ascii=False) + "\n"
         try:
             with (self.path / "metrics.jsonl").open("ab") as sink:
                 sink.write(line.encode())

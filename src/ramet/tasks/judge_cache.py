@@ -13,7 +13,7 @@ from typing import Any
 
 from ramet.errors import StoreError
 from ramet.store.atomic import write_text
-from ramet.types import Judgement, Verdict
+from ramet.types import Judgement, Verdict, is_score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +116,8 @@ def _verdict(record: dict[str, Any] | None) -> Verdict | None:
     if record is None:
         return None
     fields: dict[str, Any] = record | {"judgement": Judgement(**record["judgement"])}
+    if not is_score(fields["score"]):
+        raise ValueError("no score")
     return Verdict(**fields)
 
 

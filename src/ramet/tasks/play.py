@@ -21,7 +21,7 @@ from ramet.tasks.manner import HasManner
 from ramet.tasks.needs import Asking, ample, needs_of
 from ramet.tasks.oracle import script
 from ramet.tokens.render import TokenRenderer
-from ramet.types import Judging, Node, Task, Tree, Verdict
+from ramet.types import Judging, Node, Task, Tree, Verdict, is_score
 
 CANNOT_BE_MET = "this goal cannot be met by any clone: ask for something else, or do without it"
 T = TypeVar("T")
@@ -101,7 +101,16 @@ async def _grade_exactly(tree: Tree, taskset: Taskset, world: World) -> None:
     grader = taskset.grader if isinstance(taskset, HasGrader) else None
     for node in tree.nodes:
         ask = partial(taskset.verdict, tree.task, world, node)
-        node.verdict = ask() if grader is None else await grader.run(ask)
+        verdict = ask() if grader is None else await grader.run(ask)
+        node.verdict = _checked(verdict, node, tree, by=taskset.name)
+
+
+def _checked(verdict: Verdict | None, node: Node, tree: Tree, *, by: str) -> Verdict | None:
+    """The verdict, or an error that names who gave a score that is none."""
+    if verdict is not None and not is_score(verdict.score):
+        where = f"node {node.index} of {tree.task.id}"
+        raise ConfigError(f"{by} gave {where} the score {verdict.score!r}: a score is a number from 0 to 1")
+    return verdict
 
 
 async def judge_rest(tree: Tree, judge: NodeJudge | None) -> None:
@@ -115,7 +124,7 @@ async def judge_rest(tree: Tree, judge: NodeJudge | None) -> None:
             else [await judge.verdict(node, tree) for node in ungraded]
         )
         for node, verdict in zip(ungraded, verdicts, strict=True):
-            node.verdict = verdict
+            node.verdict = _checked(verdict, node, tree, by=f"the judge {type(judge).__name__}")
     for node in tree.nodes:
         if node.verdict is None:
             node.verdict = _from_root(tree, node, judged=judge is not None)

@@ -33,6 +33,7 @@ from ramet.store.checkpoints import (
     remove_checkpoint,
     write_best,
 )
+from ramet.store.facts import finite
 from ramet.store.lock import exclusive_lock
 from ramet.train.backend import Backend
 from ramet.train.groups import GroupPool, learnt_groups
@@ -159,7 +160,7 @@ async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnS
             prefetching(phase.demos.collect, steps, ahead=phase.overlap) as show,
         ):
             for step in steps:
-                record = await _step(phase, backend, run, collect, show, step)
+                record = finite(await _step(phase, backend, run, collect, show, step))  # as a resumed run reads it
                 records.append(record)
                 await _log(phase, backend, run, records)
                 logged = step + 1

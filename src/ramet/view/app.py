@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import anyio
 
 from ramet.errors import RametError
+from ramet.store.facts import finite
 from ramet.view.api import Api
 from ramet.view.live import events
 
@@ -179,15 +180,4 @@ def _json(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(errors="replace")
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-
-
-def _finite(value: Any) -> Any:
-    """The same value with None for every number that is not finite."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in cast(dict[Any, Any], value).items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in cast(list[Any], value)]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
+        return json.dumps(finite(value), ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
