@@ -19,7 +19,7 @@ from ramet.inputs.settings import RunConfig
 from ramet.recipes import recipe_file
 from ramet.store.checkpoints import best_folder, checkpoint_path
 from ramet.tasks.question import resolve_run
-from ramet.tasks.questions import read_questions
+from ramet.tasks.questions import AnswerFile, Asked, read_questions
 from ramet.terminal.training import run_command
 from ramet.train.settings import TrainConfig
 from tests.cli.test_main import Server, call, complaint, printed, server
@@ -182,6 +182,14 @@ def test_questions_of_a_file_are_answered_once_and_resumed(tmp_path: Path, serve
     assert len(server.bodies) == 4
     assert len(list(ramet.read_trees(run))) == 4
     assert "questions were done before" in printed(tmp_path, *command[:-1])
+
+
+def test_a_question_with_a_separator_of_lines_is_answered_once(tmp_path: Path) -> None:
+    asked = Asked(id="1", question="One?\u2028Or\x85two?", context={})
+    answers = AnswerFile(ramet.RunDir.create(tmp_path, "questions"))
+    answers.add(asked, None, error="the server is gone")
+    assert [row["question"] for row in answers.answers()] == [asked.question]
+    assert answers.missing([asked]) == []
 
 
 def test_rows_have_texts_and_ids_and_a_question_without_an_answer_is_exit_code_1(

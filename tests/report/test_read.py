@@ -57,6 +57,16 @@ def test_broken_files_are_left_out_and_noted(tmp_path: Path) -> None:
     assert "success by depth" in make_report([path]).html.lower()
 
 
+def test_a_line_of_metrics_that_cannot_be_read_hides_no_other_from_report_and_viewer(tmp_path: Path) -> None:
+    path = run_dir(tmp_path, "damaged", kind="train", metrics=[step(0), step(1)])
+    with (path / "metrics.jsonl").open("a") as sink:
+        sink.write('{"step": 2, "succ\n' + json.dumps(step(3)) + "\n")
+    run = read_run(path)
+    assert [one["step"] for one in run.metrics] == [0, 1, 3]
+    assert run.notes == ("metrics.jsonl: 1 of 4 lines cannot be read",)
+    assert [one["step"] for one in read_metrics(path)] == [0, 1, 3]
+
+
 def test_metrics_without_finite_numbers_are_gaps(tmp_path: Path) -> None:
     odd = dict.fromkeys(step(1), math.nan) | {"step": 1, "success_by_depth": [math.nan, 0.5], "loss": math.inf}
     path = run_dir(tmp_path, "odd", kind="train", metrics=[step(0), odd, step(2)])

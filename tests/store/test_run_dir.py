@@ -281,6 +281,39 @@ def test_metrics_that_are_not_finite_are_written_as_null(tmp_path: Path) -> None
     assert query(run, "select step, loss from metrics")[1] == [(0, None)]
 
 
+SEPARATORS = "one\u2028two\u2029three\x85four\x0bfive\x0csix\x1cseven"  # of lines, for Python and not for JSON
+
+
+def test_metrics_with_any_separator_of_lines_are_read_and_kept(tmp_path: Path) -> None:
+    run = ramet.RunDir.create(tmp_path, "plain")
+    logged = [{"step": 0, "stopped": SEPARATORS}, {"step": 1}]
+    for record in logged:
+        run.log(record)
+    assert run.metrics() == logged
+    run.rewind(1)
+    assert run.metrics() == logged[:1]
+
+
+def test_a_line_of_metrics_that_cannot_be_read_is_named_unless_it_is_the_last(tmp_path: Path) -> None:
+    run = ramet.RunDir.create(tmp_path, "damaged")
+    file = run.path / "metrics.jsonl"
+    for last in ('{"st', "7\n", "\0\0\0"):
+        file.write_text(f'{{"step": 0}}\n\n{{"step": 1}}\n{last}')
+        assert [record["step"] for record in run.metrics()] == [0, 1]
+    file.write_text('{"step": 0}\n{"st\n{"step": 2}\n{"st')
+    with pytest.raises(ramet.StoreError, match=r"cannot read .*metrics\.jsonl: line 2 is not a JSON object\Z"):
+        run.metrics()
+    with pytest.raises(ramet.StoreError, match="line 2 is not"):
+        run.rewind(1)
+    assert file.read_text().count("\n") == 3
+    problems: list[str] = []
+    assert [record["step"] for record in run.metrics(on_problem=problems.append)] == [0, 2]
+    assert [problem.partition(", ")[2] for problem in problems] == [
+        "line 2: not a JSON object",
+        "line 4: not a JSON object",
+    ]
+
+
 @pytest.mark.parametrize("metrics", [None, '{"step": 1}\n{"step": 2'])
 def test_missing_or_truncated_metrics_do_not_hide_the_trees(tmp_path: Path, metrics: str | None) -> None:
     run = ramet.RunDir.create(tmp_path, "killed")

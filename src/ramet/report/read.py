@@ -192,13 +192,13 @@ def _config(path: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def _metrics(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    problems: list[str] = []
     try:
-        lines = (path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-        found = RunDir(path).metrics()
-    except (OSError, StoreError):
+        found = RunDir(path).metrics(on_problem=problems.append)
+    except StoreError:
         return []
-    if lost := sum(bool(line.strip()) for line in lines) - len(found):
-        notes.append(f"metrics.jsonl: {lost} of {len(lines)} lines cannot be read")
+    if problems:
+        notes.append(f"metrics.jsonl: {len(problems)} of {len(problems) + len(found)} lines cannot be read")
     return found
 
 

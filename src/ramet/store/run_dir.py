@@ -136,13 +136,26 @@ class RunDir:
         except OSError as error:
             raise StoreError(f"cannot write {self.path / 'metrics.jsonl'}: {reason(error)}") from None
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """Every complete line; an incomplete last line of a killed process is left out."""
-        try:
-            lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as error:
-            raise StoreError(f"cannot read {self.path / 'metrics.jsonl'}: {reason(error)}") from None
-        return [record for line in lines if (record := _parse(line)) is not None]
+    def metrics(self, *, on_problem: OnProblem | None = None) -> list[dict[str, Any]]:
+        """Every complete line.
+
+        A line that cannot be read is reported to `on_problem`. Without that it is an error, except for the last line,
+        which a killed process leaves incomplete.
+        """
+        path = self.path / "metrics.jsonl"
+        records: list[dict[str, Any]] = []
+        lines = json_lines(path)
+        for number, line in enumerate(lines, start=1):
+            record = _parse(line)
+            if record is not None:
+                records.append(record)
+            elif not line.strip():
+                continue
+            elif on_problem is not None:
+                on_problem(f"{path}, line {number}: not a JSON object")
+            elif number < len(lines):
+                raise StoreError(f"cannot read {path}: line {number} is not a JSON object")
+        return records
 
     def rewind(self, step: int) -> None:
         """Drop the metrics of this step and later ones: they will be logged again."""
@@ -204,6 +217,15 @@ def read_trees(run: RunDir | Path | str, *, on_problem: OnProblem | None = None)
     elif problems:
         more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
         raise StoreError(problems[0] + more)
+
+
+def json_lines(file: Path) -> list[str]:
+    """The lines of a file of JSON lines. They end at a line feed only: texts may have other separators of lines."""
+    try:
+        lines = file.read_bytes().decode(errors="replace").split("\n")
+    except OSError as error:
+        raise StoreError(f"cannot read {file}: {reason(error)}") from None
+    return lines if lines[-1] else lines[:-1]
 
 
 def _parse(line: str) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from ramet.inputs.open import as_stored
 from ramet.inputs.settings import RunConfig
 from ramet.inputs.texts import read_text
 from ramet.store import RunDir, slug
+from ramet.store.run_dir import json_lines
 from ramet.tasks.files import read_context
 from ramet.tasks.provenance import plugin_facts
 from ramet.tasks.question import RunPlan, named_task, plan_question
@@ -114,11 +115,7 @@ class AnswerFile:
         """Every complete line."""
         if not self.path.exists():
             return
-        try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as error:
-            raise StoreError(f"cannot read {self.path}: {error.strerror}") from None
-        for line in lines:
+        for line in json_lines(self.path):
             try:
                 row: object = json.loads(line)
             except (ValueError, RecursionError):  # a killed process may have left part of one

@@ -80,7 +80,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not is_inside(path / "metrics.jsonl", path):
         return []
     try:
-        return RunDir(path).metrics()
+        return RunDir(path).metrics(on_problem=lambda _: None)
     except StoreError:
         return []
 
