@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,19 @@ def fails_at_two(step: int) -> list[Tree]:
     return by_process(step)
 
 
+def dies_once(marker: Path, step: int) -> list[Tree]:
+    if step == 1 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return by_process(step)
+
+
+def dies_at_one(step: int) -> list[Tree]:
+    if step == 1:
+        os._exit(9)
+    return by_process(step)
+
+
 def collect_all(ahead: Ahead, steps: range) -> list[Tree]:
     async def main() -> list[Tree]:
         async with ahead:
@@ -59,6 +73,20 @@ def test_the_first_step_is_made_here_and_the_others_by_workers_in_order() -> Non
 def test_an_error_in_a_worker_is_raised_at_its_step() -> None:
     with pytest.raises(TrainError, match="no demonstrations"):
         collect_all(Ahead(fails_at_two, workers=1, steps=4), range(4))
+
+
+def test_what_a_killed_worker_was_making_is_made_by_another_one(tmp_path: Path) -> None:
+    ahead = Ahead(partial(dies_once, tmp_path / "died"), workers=1, steps=6)
+    made = [tree.id.split() for tree in collect_all(ahead, range(6))]
+    assert (tmp_path / "died").exists()
+    assert [step for step, _ in made] == ["0", "1", "2", "3", "4", "5"]
+    assert [process == str(os.getpid()) for _, process in made] == [True, *[False] * 5]
+
+
+def test_workers_that_always_die_end_the_run_with_one_line() -> None:
+    said = r"workers: a process that makes demonstrations was killed 3 times before step 2 was made; memory may .*\Z"
+    with pytest.raises(TrainError, match=said):
+        collect_all(Ahead(dies_at_one, workers=1, steps=4), range(4))
 
 
 def test_demonstrations_of_workers_are_the_same_and_so_are_the_weights(folder: Path, tmp_path: Path) -> None:
