@@ -21,9 +21,10 @@ import anyio
 import torch
 
 from ramet.errors import RametError, TrainError
+from ramet.models.folders import choose_device
 from ramet.train.local.backend import LocalBackend, learning_backend
 from ramet.train.local.learner import missing_bytes
-from ramet.train.local.shared_weights import Shared, share
+from ramet.train.local.shared_weights import Shared, share, wait_for
 from ramet.train.players.pickling import dumps, loads, sendable
 from ramet.train.settings import TrainConfig, WarmConfig
 
@@ -93,6 +94,9 @@ def main() -> None:
 
 def _open(config: TrainConfig | WarmConfig) -> LocalBackend:
     sampler = replace(config.sampler, device=config.update.device or config.sampler.device)
+    device = choose_device(sampler.device)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
     return learning_backend(replace(config, sampler=sampler), cast(Any, NoEngine()))
 
 
@@ -102,8 +106,7 @@ def _answer(backend: LocalBackend, request: Request) -> Answer:
 
     try:
         value = anyio.run(call)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()  # the other process reads the weights as soon as it has the answer
+        wait_for(backend.learner.policy.device)  # the other process reads the weights as soon as it has the answer
         return Answer(value, None, backend.version)
     except Exception as error:  # noqa: BLE001  raised in the training process
         return Answer(None, _one_line(error), backend.version)

@@ -30,6 +30,7 @@ from ramet.train.child import end_child, start_child
 from ramet.train.local.backend import BETWEEN_VERSIONS, load_policy
 from ramet.train.local.learner_process import Answer, Opened, Request
 from ramet.train.local.overhead import Overhead
+from ramet.train.local.shared_weights import wait_for
 from ramet.train.loss import Loss, select
 from ramet.train.metrics import Stats
 from ramet.train.players.pickling import dumps, loads
@@ -176,8 +177,7 @@ class ProcessBackend:
         with torch.no_grad():
             for name, one in self._sampled.items():
                 one.copy_(self._learnt[name], non_blocking=True)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        wait_for(*(one.device for weights in (self._sampled, self._learnt) for one in weights.values()))
 
 
 def open_backend(config: TrainConfig | WarmConfig) -> ProcessBackend:

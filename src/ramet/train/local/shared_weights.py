@@ -50,6 +50,12 @@ class Shared:
         return opened
 
 
+def wait_for(*devices: torch.device) -> None:
+    """Wait until these have done what they were given. Without a name, torch waits for the current GPU alone."""
+    for device in {device for device in devices if device.type == "cuda"}:
+        torch.cuda.synchronize(device)
+
+
 def share(parameters: Mapping[str, nn.Parameter]) -> Shared:
     """Let another process read these parameters: what changes here in place changes there."""
     on_gpu = {name: one for name, one in parameters.items() if one.device.type == "cuda"}
