@@ -35,16 +35,17 @@ def token_terms(row: Row, now: Numbers, loss: Loss, *, reference: Numbers | None
     """The terms of a row whose trained tokens have the log-probs `now`, and `reference` under the reference model."""
     anchor = _anchor(row, now, loss)
     weight = correction(row, anchor, loss)
-    log_ratio = np.clip(now - anchor, -MAX_LOG_RATIO, MAX_LOG_RATIO)
+    log_ratio, inside = _clamped(now - anchor)
     ratio = np.exp(log_ratio)
-    gain, gain_slope, clipped = _gain(now, ratio, row.advantage * row.weight, loss)
+    ratio_slope = inside * ratio
+    gain, gain_slope, clipped = _gain(now, ratio, ratio_slope, row.advantage * row.weight, loss)
     if not loss.kl:
         return Terms(loss=-weight * gain, slope=-weight * gain_slope, clipped=clipped)
     if reference is None:
         raise TrainError("loss.kl needs the log-probs of a reference model")
     kl, kl_slope = _kl(now, reference)
     if loss.kl_gradient == "weighted":
-        kl, kl_slope = weight * ratio * kl, weight * ratio * (kl + kl_slope)
+        kl, kl_slope = weight * ratio * kl, weight * (ratio_slope * kl + ratio * kl_slope)
     return Terms(
         loss=loss.kl * kl - weight * gain, slope=loss.kl * kl_slope - weight * gain_slope, clipped=clipped, kl=kl
     )
@@ -65,7 +66,7 @@ def correction(row: Row, anchor: Numbers, loss: Loss) -> Numbers:
     behaviour = recorded(row)
     if loss.ceiling is None or behaviour is None:
         return np.ones_like(anchor)
-    return np.minimum(np.exp(np.clip(anchor - behaviour, -MAX_LOG_RATIO, MAX_LOG_RATIO)), loss.ceiling)
+    return np.minimum(np.exp(_clamped(anchor - behaviour)[0]), loss.ceiling)
 
 
 def _trained(values: Sequence[float], row: Row) -> Numbers:
@@ -84,7 +85,9 @@ def _anchor(row: Row, now: Numbers, loss: Loss) -> Numbers:
     return behaviour
 
 
-def _gain(now: Numbers, ratio: Numbers, credit: float, loss: Loss) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
+def _gain(
+    now: Numbers, ratio: Numbers, ratio_slope: Numbers, credit: float, loss: Loss
+) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
     """What the loss is the negative of, its slope, and where clipping changed it."""
     low, high = loss.bounds or CLIP_BOUNDS[loss.kind]
     clamped = np.clip(ratio, low, high)
@@ -94,7 +97,7 @@ def _gain(now: Numbers, ratio: Numbers, credit: float, loss: Loss) -> tuple[Numb
         return clamped * credit * now, clamped * credit, (ratio < low) | (ratio > high)
     clipped = ratio > high if credit > 0 else (ratio < low) & (credit < 0)
     gain = np.minimum(ratio * credit, clamped * credit)
-    slope = np.where(clipped, 0.0, ratio * credit)
+    slope = np.where(clipped, 0.0, ratio_slope * credit)
     if loss.dual_clip is not None and credit < 0:
         beyond = gain < loss.dual_clip * credit
         gain, slope = np.maximum(gain, loss.dual_clip * credit), np.where(beyond, 0.0, slope)
@@ -104,5 +107,10 @@ def _gain(now: Numbers, ratio: Numbers, credit: float, loss: Loss) -> tuple[Numb
 
 def _kl(now: Numbers, reference: Numbers) -> tuple[Numbers, Numbers]:
     """Schulman's k3 estimator and its slope."""
-    gap = np.clip(reference - now, -MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return np.exp(gap) - gap - 1, 1 - np.exp(gap)
+    gap, inside = _clamped(reference - now)
+    return np.exp(gap) - gap - 1, inside * (1 - np.exp(gap))
+
+
+def _clamped(gap: Numbers) -> tuple[Numbers, Numbers]:
+    """A log-ratio within its limits, and the slope of that: 1, or 0 beyond the limits, as torch has it."""
+    return np.clip(gap, -MAX_LOG_RATIO, MAX_LOG_RATIO), np.where(np.abs(gap) <= MAX_LOG_RATIO, 1.0, 0.0)
