@@ -149,11 +149,11 @@ def select(rows: Sequence[Row], loss: Loss, *, skip_zero_credit: bool = True) ->
     )
 
 
-def token_advantages(rows: Sequence[Row], loss: Loss) -> list[float]:
+def token_advantages(rows: Sequence[Row], loss: Loss, *, counted: Totals | None = None) -> list[float]:
     """One advantage per row, the same for each of its tokens, so that the *sum* of token losses is the step's loss.
 
     For backends that sum token losses and know neither weights nor aggregation. Rows whose advantage is 0 need not be
-    sent to them.
+    sent to them. `counted` are the totals of the step, where these are some of its rows.
     """
-    counted = totals(rows)
+    counted = counted or totals(rows)
     return [row.advantage * row.weight * share(row, counted, loss) if row.num_trained else 0.0 for row in rows]

@@ -18,7 +18,7 @@ from ramet.engine.tinker.service import Adam, Datum, Sampler, Trainer
 from ramet.errors import ConfigError, EngineError, StoreError, TrainError
 from ramet.store.checkpoints import checkpoint_path
 from ramet.tokens.render import TokenRenderer
-from ramet.train.loss import Loss, rows_to_compute, share, totals
+from ramet.train.loss import Loss, Totals, rows_to_compute, totals
 from ramet.train.metrics import Stats
 from ramet.train.rows import Row
 from ramet.train.settings import UpdateConfig
@@ -26,10 +26,11 @@ from ramet.train.tinker.checkpoint import MAX_MERGE_GAP, Saved, read_saved, writ
 from ramet.train.tinker.datum import (
     Route,
     forward_datum,
-    native_datum,
+    native_data,
     num_sent,
     reduced,
     route,
+    shares,
     sloped_datum,
     split_by_length,
     trained_values,
@@ -132,34 +133,32 @@ class TinkerBackend:
         self._sample_row = min(computed, key=lambda row: len(row.read))
         several, bounds = computed[0].proximal is not None, self.capabilities.cispo_bounds
         way = route(loss, several_updates=several, cispo_bounds=bounds)
-        counted = totals(rows)
-        shares = [share(row, counted, loss) for row in computed]
         score = self._score_and_hold if way.two_passes or self._holds else self._score_and_send
-        scored = await score(await self._ready_to_learn(), computed, shares, loss, way)
+        scored = await score(await self._ready_to_learn(), computed, totals(rows), loss, way)
         return make_stats(rows, scored, version=self._number)
 
     async def _score_and_send(
-        self, trainer: Trainer, rows: Sequence[Row], shares: Sequence[float], loss: Loss, way: Route
+        self, trainer: Trainer, rows: Sequence[Row], counted: Totals, loss: Loss, way: Route
     ) -> list[Computed]:
         """One pass: the server computes the loss, and returns the log-probs beside its gradient."""
-        data = [native_datum(row, part, loss) for row, part in zip(rows, shares, strict=True)]
+        data = native_data(rows, counted, loss)
         found = await self._send(trainer, data, way, self._num_sent(data))
         now = [trained_values(row, values) for row, values in zip(rows, found, strict=True)]
         terms = [token_terms(row, values, loss) for row, values in zip(rows, now, strict=True)]
-        return list(zip(rows, now, terms, shares, strict=True))
+        return list(zip(rows, now, terms, shares(rows, counted, loss), strict=True))
 
     async def _score_and_hold(
-        self, trainer: Trainer, rows: Sequence[Row], shares: Sequence[float], loss: Loss, way: Route
+        self, trainer: Trainer, rows: Sequence[Row], counted: Totals, loss: Loss, way: Route
     ) -> list[Computed]:
         """Log-probs now, the gradient when the optimiser steps."""
         now = await self._forward(trainer, rows)
         reference = await self._reference_logprobs(rows) if loss.kl else [None] * len(rows)
         terms = [token_terms(*known[:2], loss, reference=known[2]) for known in zip(rows, now, reference, strict=True)]
-        scored = list(zip(rows, now, terms, shares, strict=True))
-        data = [
-            sloped_datum(row, part, values, term.slope) if way.two_passes else native_datum(row, part, loss)
-            for row, values, term, part in scored
-        ]
+        scored = list(zip(rows, now, terms, shares(rows, counted, loss), strict=True))
+        if way.two_passes:
+            data = [sloped_datum(row, part, values, term.slope) for row, values, term, part in scored]
+        else:
+            data = native_data(rows, counted, loss)
         self._held.append(_Held(data=data, route=way))
         return scored
 

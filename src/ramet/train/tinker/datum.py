@@ -22,7 +22,7 @@ import numpy as np
 
 from ramet.engine.tinker.service import Datum, LossName
 from ramet.errors import TrainError
-from ramet.train.loss import CLIP_BOUNDS, Loss
+from ramet.train.loss import CLIP_BOUNDS, Loss, Totals, share, token_advantages
 from ramet.train.rows import Row
 from ramet.train.tinker.terms import Numbers, correction, proximal, recorded
 
@@ -53,11 +53,21 @@ def route(loss: Loss, *, several_updates: bool, cispo_bounds: bool) -> Route:
     return Route(loss="cispo", bounds=bounds, two_passes=False)
 
 
-def native_datum(row: Row, share: float, loss: Loss) -> Datum:
-    """A row for a loss that the service has."""
+def shares(rows: Sequence[Row], counted: Totals, loss: Loss) -> list[float]:
+    """The weight of one token of each row in the step."""
+    return [share(row, counted, loss) for row in rows]
+
+
+def native_data(rows: Sequence[Row], counted: Totals, loss: Loss) -> list[Datum]:
+    """Rows for a loss that the service has. `counted` are the totals of the step."""
+    advantages = token_advantages(rows, loss, counted=counted)
+    return [native_datum(row, advantage, loss) for row, advantage in zip(rows, advantages, strict=True)]
+
+
+def native_datum(row: Row, advantage: float, loss: Loss) -> Datum:
+    """A row for a loss that the service has. `advantage` is that of its tokens, with weight and share."""
     anchor = np.zeros(row.num_trained) if loss.kind == "plain" else _known_anchor(row)
-    advantages = row.advantage * row.weight * share * correction(row, anchor, loss)
-    return shifted(row, anchor, advantages)
+    return shifted(row, anchor, advantage * correction(row, anchor, loss))
 
 
 def sloped_datum(row: Row, share: float, now: Numbers, slope: Numbers) -> Datum:
