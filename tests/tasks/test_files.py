@@ -123,6 +123,13 @@ def test_a_list_and_an_object_of_texts_are_equivalent() -> None:
     assert read_context(listed, "here") == read_context({"context": texts}, "here") == texts
 
 
+def test_a_paragraph_that_is_part_of_another_one_is_kept_and_a_repeated_one_counts_once() -> None:
+    texts = ["Anna was born in 1900.", "born in 1900", "Anna", "", "Anna was born in 1900.", "Anna"]
+    entries = [{"title": "A", "text": text} for text in texts]
+    assert read_context({"context": entries}, "here") == {"A": "Anna was born in 1900.\nborn in 1900\nAnna"}
+    assert read_context({"context": [{"title": "A", "text": ""}]}, "here") == {"A": ""}
+
+
 def test_paragraphs_with_the_same_title_are_joined() -> None:
     entries = [{"title": "A", "text": "1"}, {"title": "B", "text": "2"}, {"title": "A", "text": "3"}]
     assert read_context({"context": entries}, "here") == {"A": "1\n3", "B": "2"}

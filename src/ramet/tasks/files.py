@@ -109,7 +109,7 @@ def _parse(line: str, required: Required, where: str) -> Fields:
 
 def read_context(row: Mapping[str, Any], where: str) -> dict[str, str]:
     """The texts of a row by title; paragraphs with the same title are joined."""
-    texts: dict[str, str] = {}
+    texts: dict[str, list[str]] = {}
     entries: object = row.get("context")
     if entries is None:
         return {}
@@ -122,8 +122,7 @@ def read_context(row: Mapping[str, Any], where: str) -> dict[str, str]:
         title, text = cast(tuple[object, object], pair)
         if not isinstance(title, str) or not isinstance(text, str):
             raise ConfigError(f"{where}: entries of field 'context' must have a title and a text, both strings")
-        before = texts.get(title, "")
-        if text not in before:  # a repeated paragraph counts once
-            texts[title] = f"{before}\n{text}" if before else text
-        texts.setdefault(title, text)
-    return texts
+        paragraphs = texts.setdefault(title, [])
+        if text not in paragraphs:  # a repeated paragraph counts once
+            paragraphs.append(text)
+    return {title: "\n".join(filter(None, paragraphs)) for title, paragraphs in texts.items()}
