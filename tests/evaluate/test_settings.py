@@ -19,7 +19,7 @@ from ramet.evaluate.settings import EvaluateConfig
 from ramet.types import Completion, Prompt
 from tests.conftest import in_virtual_time
 
-KNOBS = [
+SETTINGS = [
     *["tasks", "taskset", "world", "methods", "budgets", "num_tasks", "dialect", "temperature", "seed", "show_budget"],
     "allow_same_goal",
     "allow_impossible",
@@ -95,7 +95,7 @@ def test_a_setting_changes_the_evaluation(
 
 def test_a_new_setting_needs_a_test() -> None:
     """`engine` and `judge` are used by `run_evaluation` only: see tests/cli/test_evaluate.py."""
-    assert [knob.name for knob in fields(EvaluateConfig)] == KNOBS
+    assert [field.name for field in fields(EvaluateConfig)] == SETTINGS
 
 
 def test_a_config_written_as_toml_loads_equal(tmp_path: Path) -> None:

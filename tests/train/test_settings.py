@@ -1,4 +1,4 @@
-"""Settings of training: every knob is there on purpose, does something, and says so when it is wrong."""
+"""Settings of training: each of them is there on purpose, does something, and says so when it is wrong."""
 
 from __future__ import annotations
 

@@ -103,4 +103,4 @@ def _schema() -> pa.Schema:
         "bool": pa.bool_(),
         "tuple[str, ...]": pa.list_(pa.string()),
     }
-    return pa.schema([(knob.name, kinds[str(knob.type)]) for knob in fields(Record)])
+    return pa.schema([(field.name, kinds[str(field.type)]) for field in fields(Record)])

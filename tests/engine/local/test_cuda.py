@@ -40,10 +40,10 @@ def twin(model: PreTrainedModel) -> PreTrainedModel:
     return other
 
 
-def small_engine(model: PreTrainedModel, **knobs: Any) -> LocalEngine:
+def small_engine(model: PreTrainedModel, **settings: Any) -> LocalEngine:
     """A small engine: by default one takes half of the free GPU memory."""
     sizes: dict[str, Any] = {"max_batch": 8, "chunk": 64, "cache_tokens": 8192}
-    return LocalEngine(model, **(sizes | knobs))
+    return LocalEngine(model, **(sizes | settings))
 
 
 def sampled_ids(answers: Sequence[Completion]) -> list[tuple[int, ...]]:

@@ -553,13 +553,13 @@ def test_an_unsupported_model_is_refused_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "fault"),
+    ("argument", "fault"),
     [({"max_batch": 0}, "max_batch"), ({"cache_tokens": 0}, "cache_tokens"), ({"window": 9_999}, "from 2 to 512"),
      ({"top_p": 0.0}, "top_p"), ({"top_k": -1}, "top_k"), ({"chunk": 0}, "chunk"), ({"dtype": "float32"}, "dtype")],
 )  # fmt: skip
-def test_an_invalid_argument_is_named_in_the_error(knob: dict[str, float], fault: str) -> None:
+def test_an_invalid_argument_is_named_in_the_error(argument: dict[str, float], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
-        LocalEngine(make(), **knob)  # pyright: ignore
+        LocalEngine(make(), **argument)  # pyright: ignore
 
 
 def test_a_model_with_unusual_sizes_runs() -> None:

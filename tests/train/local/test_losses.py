@@ -270,11 +270,11 @@ def test_losses_that_need_log_probs_say_which_row_has_none() -> None:
             terms([row(1, 2)], totals([row(1, 2)]), loss, like=torch.zeros(0))
 
 
-def test_knobs_that_make_no_sense_are_refused() -> None:
+def test_settings_that_make_no_sense_are_refused() -> None:
     bad = ({"kind": "grpo"}, {"aggregation": "mean"}, {"divisor": 0.0}, {"kl_gradient": "ratio"}, {"kl": -1.0})
-    for knobs in bad:
+    for settings in bad:
         with pytest.raises(ConfigError):
-            Loss(**knobs)
+            Loss(**settings)
 
 
 @pytest.mark.parametrize(

@@ -214,9 +214,9 @@ class DecodeGroup:
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, out: Tensor, scale: float) -> None:
         if self.places is not None:
             queries, keys, values = queries[self.places], keys[self.places], values[self.places]
-        shelf_keys, shelf_values = self.dense_rows.keys[layer], self.dense_rows.values[layer]
-        shelf_keys[self.rows, :, self.at] = keys
-        shelf_values[self.rows, :, self.at] = values
+        row_keys, row_values = self.dense_rows.keys[layer], self.dense_rows.values[layer]
+        row_keys[self.rows, :, self.at] = keys
+        row_values[self.rows, :, self.at] = values
         _, heads, size = queries.shape
         if not self.in_order:
             spread = queries.new_zeros(self.height, heads, size)
@@ -226,8 +226,8 @@ class DecodeGroup:
         grouped = queries.reshape(self.height, keys.shape[1], -1, size)
         seen = functional.scaled_dot_product_attention(
             grouped,
-            shelf_keys[: self.height, :, : self.width],
-            shelf_values[: self.height, :, : self.width],
+            row_keys[: self.height, :, : self.width],
+            row_values[: self.height, :, : self.width],
             attn_mask=self.mask.expand(-1, -1, grouped.shape[2], -1),
             scale=scale,
         ).reshape(self.height, heads, size)

@@ -1,7 +1,7 @@
 """Rows as a service of the Tinker API takes them: one loss by name, one advantage per token.
 
 Weights, denominators and importance weights fold into the advantages, so that the gradient is that of the local
-backend. `routed` chooses the way:
+backend. `route` chooses the way:
 
 - A loss that the service has goes there as it is (ppo, cispo). `plain` is cispo with both bounds at 1.
 - Any other loss is computed here from the log-probs of a forward pass; what is sent is its slope, as the advantage of
