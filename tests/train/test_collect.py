@@ -10,11 +10,12 @@ import pytest
 from ramet.agent.options import TreeOptions
 from ramet.config import load
 from ramet.engine.scripted import Reply, ScriptedEngine
-from ramet.errors import EngineError, TrainError
+from ramet.errors import ConfigError, EngineError, TrainError
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.train.collect import collect, indices, step_attempts
 from ramet.train.settings import TrainConfig
-from ramet.types import Prompt, Tree
+from ramet.types import Prompt, Task, Tree
+from tests.agent.scripts import call, delegate
 
 TASKS = Arithmetic(operators=1, digits=1)
 
@@ -89,3 +90,24 @@ def test_a_split_without_tasks_says_so() -> None:
 def test_an_engine_that_fails_is_told_as_itself() -> None:
     with pytest.raises(EngineError, match="out of memory"):
         played(ScriptedEngine(lambda _: Reply(text="", fault="out of memory")), config())
+
+
+def test_an_error_of_the_configuration_in_a_clone_is_told_as_itself() -> None:
+    class World:
+        def __init__(self) -> None:
+            self.context: dict[str, str] = {}
+            self.functions = {"look": self.look}
+
+        def look(self) -> str:
+            raise ConfigError("the database is missing")
+
+    class Looking(Arithmetic):
+        def world(self, task: Task) -> World:
+            return World()
+
+    def script(prompt: Prompt) -> str:
+        return call("look") if prompt.depth else delegate("look it up")
+
+    attempts = step_attempts(TASKS, "train", config("budget.tokens=900"), step=0)
+    with pytest.raises(ConfigError, match=r"^the database is missing$"):
+        anyio.run(collect, Looking(), attempts, TreeOptions(engine=ScriptedEngine(script)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +160,9 @@ BUDGET = {"tokens": 4000, "nodes": 8, "depth": 2, "window": 900, "reserve": 8}
 class ScriptedBackend:
     """A backend whose engine is a script."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, script: Callable[[Prompt], str] | None = None) -> None:
         self._backend = backend
-        self.engine = ScriptedEngine(solves_with_clones, renderer=backend.renderer)
+        self.engine = ScriptedEngine(script or solves_with_clones, renderer=backend.renderer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)

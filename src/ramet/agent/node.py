@@ -21,6 +21,7 @@ from ramet.agent.goals import text_size
 from ramet.agent.limits import Limits, Repeats, Speed
 from ramet.agent.spawn import admit, report_child
 from ramet.agent.steps import Step, Steps
+from ramet.agent.task_groups import task_group
 from ramet.agent.toolcalls import act
 from ramet.agent.transcript import Transcript, received_by
 from ramet.agent.wording import as_text, report_text, shorten
@@ -380,7 +381,7 @@ class NodeRun:
             reports[i] = await child.run()
 
         self.node.state = State.WAITING
-        async with anyio.create_task_group() as group:
+        async with task_group() as group:
             for i, child in enumerate(admitted):
                 if isinstance(child, Refusal):
                     reports[i] = Report(goal=child.goal, error=child.reason, refused=child.kind)

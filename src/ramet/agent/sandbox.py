@@ -40,6 +40,7 @@ from pydantic_monty import (
 
 from ramet.agent.cells.printed import Printed
 from ramet.agent.functions import Failed, call
+from ramet.agent.task_groups import task_group
 from ramet.agent.values import MAX_BYTES, measure
 from ramet.agent.wording import cut
 from ramet.errors import MalformedAction
@@ -227,7 +228,7 @@ class Interpreter:
                 worker.kill()
 
         state = CellState()
-        async with anyio.create_task_group() as group:
+        async with task_group() as group:
             group.start_soon(kill_on_cancel)
             state = await anyio.to_thread.run_sync(self._advance, begin, worker, limiter=self.sandbox.limiter)
             group.cancel_scope.cancel()

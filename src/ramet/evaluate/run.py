@@ -10,7 +10,8 @@ import anyio
 
 from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
-from ramet.errors import ConfigError, RametError
+from ramet.agent.task_groups import task_group
+from ramet.errors import ConfigError
 from ramet.evaluate.controls import play_control
 from ramet.evaluate.costs import add_costs, tree_costs
 from ramet.evaluate.items import Item, Trained, load_tasksets, select_items
@@ -122,8 +123,6 @@ class Pool:
         self._missing = dict.fromkeys([(job.method.name, job.budget) for job in jobs], 0)
         for job in self.jobs:
             self._missing[job.method.name, job.budget] += 1
-        self._failed: list[RametError] = []
-        self._scope = anyio.CancelScope()
 
     async def run(self, slots: anyio.Semaphore | None = None) -> None:
         """Run until everything is done or something fails. Finished items are kept either way.
@@ -133,16 +132,13 @@ class Pool:
         self._report()
         slots = slots or anyio.Semaphore(self.config.concurrency)
         try:
-            with self._scope:
-                async with anyio.create_task_group() as group:
-                    for job in self.jobs:
-                        for place in range(job.method.trees):
-                            await slots.acquire()
-                            group.start_soon(self._grow, job, place, slots)
+            async with task_group() as group:
+                for job in self.jobs:
+                    for place in range(job.method.trees):
+                        await slots.acquire()
+                        group.start_soon(self._grow, job, place, slots)
         finally:
             self.journal.flush()
-        if self._failed:
-            raise self._failed[0]
 
     async def _grow(self, job: Job, place: int, slots: anyio.Semaphore) -> None:
         try:
@@ -151,9 +147,11 @@ class Pool:
             if len(grown) == job.method.trees:
                 record = await ask_grader(job.item.taskset, partial(make_record, job, grown))
                 self._finish(job, record, grown)
-        except RametError as error:  # raised once after the task group, not inside an exception group
-            self._failed.append(_with_task(error, job))
-            self._scope.cancel()
+        except ConfigError as error:  # the task cannot be run at all
+            task = job.item.task.id
+            if task in str(error):
+                raise
+            raise ConfigError(f"{task}: {error}") from error
         finally:
             slots.release()
 
@@ -216,9 +214,3 @@ def make_record(job: Job, trees: Sequence[Tree]) -> Record:
         dollars=used.dollars,
         trees=tuple(tree.id for tree in trees),
     )
-
-
-def _with_task(error: RametError, job: Job) -> RametError:
-    """The error with the id of the task, if the task cannot be run at all."""
-    task = job.item.task.id
-    return ConfigError(f"{task}: {error}") if isinstance(error, ConfigError) and task not in str(error) else error

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from ramet.agent.dialects import make_dialect
+from ramet.agent.task_groups import task_group
 from ramet.draw import counted
 from ramet.errors import EngineError
 from ramet.interfaces import Engine
@@ -161,7 +162,7 @@ class Endpoint:
         began = time.monotonic()
         status = CLIENT_GONE
         try:
-            async with anyio.create_task_group() as group:
+            async with task_group() as group:
                 patient = _patient(send, group.cancel_scope)
                 status = await self._respond(scope, receive, patient, group)
                 group.cancel_scope.cancel()
@@ -242,7 +243,7 @@ class Endpoint:
                 except RequestError as error:
                     result.append(error)
 
-        async with anyio.create_task_group() as group:
+        async with task_group() as group:
             group.start_soon(run)
             await _report(events, send, heard)
         found = result[0]

@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 
 from ramet.agent.reading import off_loop
+from ramet.agent.task_groups import task_group
 from ramet.engine.settings import JudgeConfig
 from ramet.errors import EngineError
 from ramet.interfaces import Caching, Engine, Windowed
@@ -93,7 +94,7 @@ class Judge:
 
         questions = self._admit(nodes, tree, counts)
         try:
-            async with anyio.create_task_group() as group:
+            async with task_group() as group:
                 for place, question in questions.items():
                     group.start_soon(judge, place, question)
         finally:

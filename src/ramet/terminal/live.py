@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ramet.agent.task_groups import task_group
 from ramet.agent.tree import TreeRun
 from ramet.draw import counted, cut_apart, mishaps, one_line, status, totals, walk
 from ramet.types import Node, State, Stop, Tree
@@ -133,7 +134,7 @@ async def watch_tree(run: TreeRun, console: Console) -> None:
                 screen.update(frame(), refresh=True)
                 await anyio.sleep(1 / FRAMES_PER_SECOND)
 
-        async with anyio.create_task_group() as group:
+        async with task_group() as group:
             group.start_soon(redraw)
             try:
                 await run.run()

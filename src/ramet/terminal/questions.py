@@ -10,10 +10,11 @@ from typing import Any
 
 import anyio
 
+from ramet.agent.task_groups import task_group
 from ramet.agent.tree import TreeRun
 from ramet.draw import one_line
 from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engine
-from ramet.errors import ConfigError, EngineError, RametError
+from ramet.errors import ConfigError, EngineError
 from ramet.inputs.open import open_world
 from ramet.inputs.settings import RunConfig
 from ramet.inputs.texts import read_texts
@@ -62,7 +63,6 @@ class Batch:
     ) -> None:
         self.config, self.asked, self.texts = config, asked, texts
         self.file, self.runs, self.as_json = file, runs, as_json
-        self.failed: list[RametError] = []
         self.answers: AnswerFile | None = None
         self.clones: OpenedEngine | None = None
 
@@ -72,10 +72,11 @@ class Batch:
             answers = self.answers = AnswerFile.open(self.file, self.config, runs=self.runs)
             self.config, self.clones = config, clones
             with exclusive_lock(answers.run.path):
-                await self._run_missing(engine, tools, answers)
-        if self.failed:
-            hint = f"finished answers are kept in {answers.path}: run the same command again to resume"
-            raise EngineError(f"{self.failed[0]} · {hint}") from self.failed[0]
+                try:
+                    await self._run_missing(engine, tools, answers)
+                except EngineError as error:
+                    hint = f"finished answers are kept in {answers.path}: run the same command again to resume"
+                    raise EngineError(f"{error} · {hint}") from error
 
     async def _run_missing(self, engine: OpenedEngine, tools: World | None, answers: AnswerFile) -> None:
         missing = answers.missing(self.asked)
@@ -83,14 +84,11 @@ class Batch:
         if self.done and not self.as_json:
             out.print(f"{self.done:,} of {len(self.asked):,} questions were done before", style="dim")
         slots = anyio.Semaphore(self.config.concurrency)
-        async with anyio.create_task_group() as group:
+        async with task_group() as group:
 
             async def answer(asked: Asked) -> None:
                 try:
                     await self._answer(asked, engine, tools, answers)
-                except EngineError as error:  # raised once, after the group
-                    self.failed.append(error)
-                    group.cancel_scope.cancel()
                 finally:
                     slots.release()
 

@@ -10,11 +10,10 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import anyio
-
 from ramet.agent.options import TreeOptions
+from ramet.agent.task_groups import task_group
 from ramet.budget import Budget
-from ramet.errors import RametError, TrainError
+from ramet.errors import TrainError
 from ramet.interfaces import Taskset
 from ramet.tasks.dice import seed_of
 from ramet.tasks.play import play
@@ -116,22 +115,14 @@ async def collect(
 ) -> list[Tree]:
     """Run all attempts in parallel and grade every node; trees come back in the order of the attempts."""
     trees: list[Tree | None] = [None] * len(attempts)
-    failed: list[RametError] = []
 
     async def run_one(place: int) -> None:
         attempt = attempts[place]
-        try:
-            tree = await play(taskset, attempt, options)
-        except RametError as error:  # raised below, not inside an exception group
-            failed.append(error)
-            group.cancel_scope.cancel()
-            return
+        tree = await play(taskset, attempt, options)
         tree.id = attempt.id
         trees[place] = tree
 
-    async with anyio.create_task_group() as group:
+    async with task_group() as group:
         for place in range(len(attempts)):
             group.start_soon(run_one, place)
-    if failed:
-        raise failed[0]
     return [tree for tree in trees if tree is not None]

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import anyio
-
 from ramet.agent.options import TreeOptions
 from ramet.agent.recording import ForkPoint, Recording
+from ramet.agent.task_groups import task_group
 from ramet.credit.average import mean
 from ramet.credit.counterfactual import Counterfactual, Decision
 from ramet.credit.records import TurnKey
-from ramet.errors import ForkError, RametError
+from ramet.errors import ForkError
 from ramet.interfaces import Rule, Taskset
 from ramet.store import RunDir
 from ramet.tasks.dice import seed_of
@@ -148,20 +147,13 @@ class DecisionReplays:
     async def _run_all(self, jobs: Sequence[Job]) -> list[Replay]:
         """Run jobs in parallel; the replays come back in the order of the jobs."""
         replays: list[Replay | None] = [None] * len(jobs)
-        failed: list[RametError] = []
 
         async def run_one(place: int) -> None:
-            try:
-                replays[place] = await self._run_one(jobs[place])
-            except RametError as error:  # raised below, not inside an exception group
-                failed.append(error)
-                group.cancel_scope.cancel()
+            replays[place] = await self._run_one(jobs[place])
 
-        async with anyio.create_task_group() as group:
+        async with task_group() as group:
             for place in range(len(jobs)):
                 group.start_soon(run_one, place)
-        if failed:
-            raise failed[0]
         return [replay for replay in replays if replay is not None]
 
     async def _run_one(self, job: Job) -> Replay:

@@ -15,6 +15,7 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
+from ramet.agent.task_groups import task_group
 from ramet.errors import RametError
 from ramet.types import Tree
 
@@ -23,16 +24,10 @@ Collect = Callable[[int], Awaitable[list[Tree]]]  # the trees of a step
 
 @asynccontextmanager
 async def background_tasks() -> AsyncGenerator[TaskGroup]:
-    """Tasks that end with the block. An error inside the block is raised as itself, not inside an exception group."""
-    caught: RametError | None = None
-    async with anyio.create_task_group() as group:
-        try:
-            yield group
-        except RametError as error:
-            caught = error
+    """Tasks that end with the block. A `RametError` is raised as itself, not inside an exception group."""
+    async with task_group() as group:
+        yield group
         group.cancel_scope.cancel()
-    if caught is not None:
-        raise caught
 
 
 @asynccontextmanager

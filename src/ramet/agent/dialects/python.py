@@ -26,6 +26,7 @@ from ramet.agent.functions import Failed, call_async
 from ramet.agent.prompts import load
 from ramet.agent.returns import convert, type_text
 from ramet.agent.sandbox import CellState, HostCall, Interpreter, Sandbox, instance_in
+from ramet.agent.task_groups import task_group
 from ramet.agent.values import MAX_FINAL, brief, measure
 from ramet.agent.wording import (
     CLOSING_REASON,
@@ -262,7 +263,7 @@ class PythonSession:
             cell = await self._rewrite(code)
         except MalformedAction as fault:
             return Outcome(results=[Result(f"cell {self._cells}", str(fault))], faults=1)
-        async with anyio.create_task_group() as group:
+        async with task_group() as group:
             state = await self._start(code, cell)
             while state.parked is not None:
                 self._start_calls(state, group, answers, notes)

@@ -12,13 +12,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-import anyio
-
 from ramet.agent import reading
 from ramet.agent.functions import Failed, call_async, check_arguments
 from ramet.agent.prompts import load
 from ramet.agent.reading import Repairs, off_loop
 from ramet.agent.returns import read_answer, type_text
+from ramet.agent.task_groups import task_group
 from ramet.agent.wording import (
     CLOSING_REASON,
     after_thoughts,
@@ -286,7 +285,7 @@ class ToolsSession:
                 await self._call(function, call, turn, number)
         reports: list[Report] = []
         async_calls = [entry for entry in turn.functions if inspect.iscoroutinefunction(entry[2])]
-        async with anyio.create_task_group() if async_calls else nullcontext() as group:
+        async with task_group() if async_calls else nullcontext() as group:
             for number, call, function in async_calls:
                 if group is not None:
                     group.start_soon(self._call, function, call, turn, number)

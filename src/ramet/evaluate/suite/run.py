@@ -14,10 +14,11 @@ from typing import Any
 
 import anyio
 
+from ramet.agent.task_groups import task_group
 from ramet.config import load, settings_of, to_toml
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, check_named, closing, open_engine, with_model
-from ramet.errors import ConfigError, EngineError, RametError, StoreError
+from ramet.errors import ConfigError
 from ramet.evaluate.journal import Journal
 from ramet.evaluate.model import engine_facts, find_model, hardware, weights_stamp
 from ramet.evaluate.run import Job, OnProgress, Progress, ignore, missing_jobs, plan_jobs
@@ -143,7 +144,6 @@ class SuiteJobs:
         self.on_progress = on_progress
         self.on_card = on_card
         self._done = dict.fromkeys(jobs, 0)
-        self._failed: list[RametError] = []
 
     def is_missing(self) -> bool:
         """Whether anything has to be run. Parts that were skipped before are tried again: it takes no time."""
@@ -155,15 +155,11 @@ class SuiteJobs:
                 await check_named(engine)
             self.on_start(RunDir(self.plan.folder))
             slots = anyio.Semaphore(next(iter(self.plan.configs.values())).concurrency)
-            async with anyio.create_task_group() as group:
+            async with task_group() as group:
                 for name in self.jobs:
-                    group.start_soon(self._run_part, name, engine, slots, group.cancel_scope)
-        if self._failed:  # raised here, because a task group would wrap it in a group
-            raise self._failed[0]
+                    group.start_soon(self._run_part, name, engine, slots)
 
-    async def _run_part(
-        self, name: str, engine: OpenedEngine, slots: anyio.Semaphore, others: anyio.CancelScope
-    ) -> None:
+    async def _run_part(self, name: str, engine: OpenedEngine, slots: anyio.Semaphore) -> None:
         """Run what is missing of a part. An engine that fails ends all parts."""
         jobs, located = self.jobs[name], self._located(name)
         run = located.find()
@@ -172,10 +168,6 @@ class SuiteJobs:
                 await resume(located, jobs, engine=engine, slots=slots, on_progress=partial(self._report, name))
         except ConfigError as error:  # a prompt that does not fit its window, functions in a dialect without them
             self.skipped[name] = str(error)
-        except (EngineError, StoreError) as error:
-            self._failed.append(error)
-            others.cancel()
-            return
         self._report(name, Progress(len(jobs), len(jobs), 1, 1))
         self.on_card(self.card())
 
