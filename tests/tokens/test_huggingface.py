@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import tokenizers
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from ramet.errors import ConfigError
 from ramet.tokens.huggingface import HfTokenizer, chat_format, load_renderer
@@ -118,6 +120,49 @@ def test_control_tokens_in_text_never_become_control(make: object):
     assert end in tokenizer.encode("a<|im_end|>", control=True)
     assert end not in tokenizer.encode("a<|im_end|>b", control=False)
     assert end in tokenizer.encode("a<|im_end|>", control=True)  # the setting is restored
+
+
+def test_encoding_leaves_nothing_that_another_thread_could_read():
+    tokenizer = HfTokenizer(byte_level())
+    before = tokenizer.inner.encode_special_tokens
+    tokenizer.encode("<|im_end|>", control=not before)
+    assert tokenizer.inner.encode_special_tokens == before
+    tokenizer.encode("<|im_end|>", control=before)
+    assert tokenizer.inner.encode_special_tokens == before
+
+
+def test_threads_that_share_a_tokenizer_get_the_ids_of_one_thread():
+    tokenizer = HfTokenizer(byte_level())
+    wanted = {control: tokenizer.encode("a<|im_end|>b", control=control) for control in (False, True)}
+    assert wanted[False] != wanted[True]
+
+    def encode(control: bool) -> bool:
+        return all(tokenizer.encode("a<|im_end|>b", control=control) == wanted[control] for _ in range(2000))
+
+    with ThreadPoolExecutor(2) as threads:
+        assert all(threads.map(encode, (False, True)))
+
+
+def test_a_tokenizer_that_was_sent_to_another_process_encodes_as_before():
+    tokenizer = HfTokenizer(byte_level())
+    sent: HfTokenizer = pickle.loads(pickle.dumps(tokenizer))
+    for control in (False, True):
+        text = "user<tool_call><|im_end|>x"
+        assert sent.encode(text, control=control) == tokenizer.encode(text, control=control)
+
+
+@pytest.mark.parametrize("normalizer", [None, normalizers.Lowercase()])
+def test_control_text_is_encoded_as_by_the_tokenizer_itself(normalizer: normalizers.Normalizer | None):
+    own = byte_level()
+    own.normalizer = normalizer  # pyright: ignore[reportAttributeAccessIssue]
+    own.add_special_tokens([AddedToken("<later>", lstrip=True, rstrip=True)])
+    own.add_tokens([AddedToken("<Odd>", normalized=True), AddedToken("word", single_word=True)])
+    same = Tokenizer.from_str(own.to_str())
+    tokenizer = HfTokenizer(own)
+    text = " The <later> <odd> word words<|im_start|>user <tool_call>\n\n"
+    assert tokenizer.encode(text, control=True) == same.encode(text, add_special_tokens=False).ids
+    same.encode_special_tokens = True
+    assert tokenizer.encode(text, control=False) == same.encode(text, add_special_tokens=False).ids
 
 
 def test_added_tokens_that_are_not_control_stay_tokens_in_text():
