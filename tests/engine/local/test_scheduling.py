@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet.engine.local.cache import PrefixCache
+from ramet.engine.local.cache import OUTDATED, Page, PrefixCache
 from ramet.engine.local.request import Request
 from tests.engine.local.simulated import SimulatedEngine, check_pages, random_text, sampled_alone
 
@@ -238,6 +239,54 @@ def test_without_node_ids_the_least_recently_used_pages_are_evicted_first() -> N
     engine.submit([1] * 16 + [1], max_tokens=1)
     engine.run()
     assert engine.scheduler.stats.prefill_tokens == before + 1 + 17
+
+
+class Watched(PrefixCache):
+    """Compares every evicted page with all that could be evicted."""
+
+    def _evict(self) -> None:
+        before = {id(page): (page.pins > 0, page.last_used) for page in self._leaves() if not page.users}
+        free = len(self._free)
+        super()._evict()
+        left = {id(page) for page in self._leaves()}
+        evicted = [key for page, key in before.items() if page not in left]
+        assert evicted == [min(before.values())]
+        assert len(self._free) == free + 1
+
+    def _leaves(self) -> list[Page]:
+        waiting = list(self._roots.values())
+        leaves: list[Page] = []
+        while waiting:
+            page = waiting.pop()
+            waiting += page.children
+            if not page.children and page.parent is not None:
+                leaves.append(page)
+        return leaves
+
+
+class WatchedEngine(SimulatedEngine):
+    """Its cache drops outdated candidates often, because it has few pages."""
+
+    def __init__(self, *, pages: int, size: int, **more: Any) -> None:
+        super().__init__(pages=pages, size=size, **more)
+        self.scheduler.cache = Watched(pages=pages, size=size)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), size=st.sampled_from([1, 4, 16]), tightness=st.sampled_from([1.0, 1.5]))
+def test_the_least_recently_used_page_is_evicted_and_pinned_ones_last(seed: int, size: int, tightness: float) -> None:
+    play(seed=seed, size=size, lag=0, tightness=tightness, make=WatchedEngine)
+
+
+def test_candidates_for_eviction_stay_within_a_multiple_of_the_pages_however_many_nodes_end() -> None:
+    engine = SimulatedEngine(pages=16, size=4, max_batch=2, chunk=64)
+    cache, rng = engine.scheduler.cache, random.Random(0)
+    for number in range(500):
+        engine.submit([rng.randrange(7) for _ in range(20)], max_tokens=2, node_id=f"tree/{number}")
+        engine.run()
+        engine.scheduler.ended(f"tree/{number}")
+        assert len(cache._candidates) <= OUTDATED * 16
+    assert cache.evicted > 500
 
 
 @pytest.mark.parametrize("lag", [0, 1])

@@ -16,6 +16,8 @@ from bisect import bisect_left
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+OUTDATED = 4  # entries of the heap of pages to evict, per page of memory: with more, outdated ones are dropped
+
 Ids = tuple[int, ...]
 
 
@@ -54,6 +56,16 @@ def _ids(page: Page) -> Ids:
     return page.ids
 
 
+Candidate = tuple[bool, int, int, Page]  # pinned, last used, order of arrival; a smaller one is evicted first
+
+
+def _is_current(entry: Candidate) -> bool:
+    """Whether the page can be evicted, and has not been used or pinned since."""
+    pinned, last_used, _, page = entry
+    stale = page.users or page.parent is None or page.children
+    return not stale and (pinned, last_used) == (page.pins > 0, page.last_used)
+
+
 def _common(left: Ids, right: Ids) -> int:
     for length, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
@@ -86,7 +98,7 @@ class PrefixCache:
         self.idle = 0  # pages in the tree that no running request uses
         self._free = list(range(pages - 1, -1, -1))
         self._roots: dict[Hashable, Page] = {}
-        self._candidates: list[tuple[bool, int, int, Page]] = []  # a heap of idle leaves; may have outdated entries
+        self._candidates: list[Candidate] = []  # a heap of idle leaves; may have outdated entries
         self._order = itertools.count()
         self._clock = 0
 
@@ -198,13 +210,22 @@ class PrefixCache:
     def _add_candidate(self, page: Page) -> None:
         if page.users == 0 and page.parent is not None and not page.children:
             heapq.heappush(self._candidates, (page.pins > 0, page.last_used, next(self._order), page))
+            if len(self._candidates) > OUTDATED * self.total:
+                self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        """Keep the first entry of each page that can be evicted. A page that can be again gets another entry."""
+        first: dict[Page, Candidate] = {}
+        for entry in filter(_is_current, self._candidates):
+            first[entry[3]] = min(entry, first.get(entry[3], entry))
+        self._candidates = list(first.values())
+        heapq.heapify(self._candidates)
 
     def _evict(self) -> None:
-        while True:
-            pinned, last_used, _, page = heapq.heappop(self._candidates)
-            stale = page.users or page.parent is None or page.children
-            if not stale and (pinned, last_used) == (page.pins > 0, page.last_used):
-                break
+        entry = heapq.heappop(self._candidates)
+        while not _is_current(entry):
+            entry = heapq.heappop(self._candidates)
+        page = entry[3]
         self.unlink(page)
         self._free.append(page.number)
         self.evicted += 1
