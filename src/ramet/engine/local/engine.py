@@ -169,7 +169,9 @@ class LocalEngine:
     def ended(self, node_id: str) -> None:
         """Tell the engine that a node takes no more turns, so that its cached pages may be evicted."""
         with self._changed:
-            if self._thread is not None and self._closed_reason is None:
+            if self._thread is None:  # it ends when there is no work: nothing else uses the scheduler
+                self.scheduler.ended(node_id)
+            elif self._closed_reason is None:
                 self._inbox.append(lambda: self.scheduler.ended(node_id))
 
     @property
@@ -298,20 +300,16 @@ class LocalEngine:
                         self._thread = None
                         return False
                     continue
-                had_requests = bool(self._inbox)
-                self._drain_inbox()
-                if not (had_requests and self.lockstep) or self._wait_for_idle_loops():
+                inbox, self._inbox = self._inbox, []
+                for action in inbox:
+                    action()
+                if not (inbox and self.lockstep) or self._wait_for_idle_loops():
                     break
             self._paused = False
             return True
 
     def _has_work(self) -> bool:
         return bool(self._inbox or self._in_flight or self._finished or not self.scheduler.idle)
-
-    def _drain_inbox(self) -> None:
-        inbox, self._inbox = self._inbox, []
-        for action in inbox:
-            action()
 
     def _wait_for_idle_loops(self) -> bool:
         """Wait until every event loop with a request is idle. False: something changed meanwhile, check again."""
