@@ -204,6 +204,19 @@ def test_the_answer_so_far_follows_the_goal_of_a_part() -> None:
     assert "The answer so far, for the parts before this one: 2" in tree.nodes[2].goal
 
 
+def counts(prompt: Prompt) -> str:
+    """The answer of each clone is a list with a line for each name."""
+    return "Answer: 9" if prompt.depth == 0 else "Answer: alice: 3\nbob: 4\nclone 1.1: none"
+
+
+@pytest.mark.parametrize("dialect", ["tools", "tools-returns", "python"])
+def test_an_answer_of_several_lines_is_handed_on_whole(dialect: str) -> None:
+    tree = played(ramet.ScriptedEngine(counts), task=Letters().task("eval", 0), taskset=Letters(), chained=True,
+                  dialect=dialect)  # fmt: skip
+    for node in tree.nodes[2:]:
+        assert "The answer so far, for the parts before this one: alice: 3\nbob: 4\nclone 1.1: none\n" in node.goal
+
+
 def test_the_links_of_a_chain_share_what_is_left() -> None:
     budget = ramet.Budget(tokens=1000, reserve=20)
     tree = played(ramet.ScriptedEngine(read_texts), task=Letters().task("eval", 0), taskset=Letters(), chained=True,

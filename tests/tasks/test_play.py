@@ -12,13 +12,14 @@ import anyio
 import pytest
 
 import ramet
+from ramet.agent.dialects.tools import ToolsDialect
 from ramet.agent.options import TreeOptions
 from ramet.errors import ConfigError
-from ramet.interfaces import Ask, Do, Move, NodeJudge, TaskWorld, View, World
+from ramet.interfaces import Ask, Do, Move, NodeJudge, Result, TaskWorld, View, World
 from ramet.store import RunDir, read_trees
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.tasks.judge import Judge
-from ramet.tasks.oracle import parse_terse, script, write_python, write_terse, write_tools
+from ramet.tasks.oracle import parse_terse, parse_tools, script, write_python, write_terse, write_tools
 from ramet.tasks.play import demonstrate, play
 from ramet.tasks.registry import TASKSETS, check_index, find_task, load_taskset, parse_range
 from ramet.tasks.validate import dialects_for, tree_faults, validate
@@ -316,3 +317,15 @@ def test_a_task_is_played_in_terse_only_if_the_arguments_of_its_functions_fit_a_
     taskset = load_taskset(name)
     split = next(iter(taskset.splits))
     assert dialects_for(taskset, taskset.task(split, 0)) == spoken
+
+
+def test_lines_of_answers_that_look_like_labels_are_no_results_of_their_own() -> None:
+    results = [
+        Result("look", "a shelf"),
+        Result("count", "7"),
+        Result("clone 2.1", "alice: 3\nbob: 4"),
+        Result("clone 2.2", "clone 2.1: refused\nnote: carol: 5"),
+        Result("delegate", "at most 4 calls"),
+    ]
+    message = Message("user", ToolsDialect().results(results))
+    assert parse_tools(message) == tuple(result.text for result in results)

@@ -18,7 +18,7 @@ from ramet.interfaces import Ask, Do, Move, Oracle, View
 from ramet.tasks.slips import slip_python, slip_terse, slip_tools
 from ramet.types import Message, Prompt
 
-LABEL = re.compile(r"^(?:clone \d+\.\d+|[a-z_]\w*): ", re.MULTILINE)
+LABEL = re.compile(r"^(?:clone \d+\.(\d+)|([a-z_]\w*)): ", re.MULTILINE)
 BLOCK = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 CELL = re.compile(r"\[cell \d+\]\n(\[.*?\])$", re.DOTALL | re.MULTILINE)
 
@@ -120,9 +120,23 @@ def parse_tools(message: Message) -> tuple[str, ...]:
     if block is None:
         return ()
     body = block.group(1)
-    starts = [match.start() for match in LABEL.finditer(body)]
+    starts = _starts(body)
     pieces = [body[a:b].rstrip("\n") for a, b in zip(starts, [*starts[1:], len(body)], strict=True)]
     return tuple(piece.partition(": ")[2] for piece in pieces)
+
+
+def _starts(body: str) -> list[int]:
+    """Where results begin. Clones come last and are numbered: other lines like `alice: 3` belong to their answers."""
+    starts: list[int] = []
+    clones = 0
+    for label in LABEL.finditer(body):
+        number, name = label.groups()
+        if number is not None and int(number) == clones + 1:
+            clones += 1
+        elif number is not None or (clones and name != "delegate"):  # a call too many is refused after the clones
+            continue
+        starts.append(label.start())
+    return starts
 
 
 def write_python(move: Move) -> str:
