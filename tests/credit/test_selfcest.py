@@ -267,9 +267,10 @@ def test_only_calls_for_clones_are_counted():
     assert num_calls(broken, broken.root) == 1
 
 
-def test_counted_as_published_every_tool_call_counts_whatever_it_calls():
+@pytest.mark.parametrize("dialect", ["tools", "tools-returns"])
+def test_counted_as_published_every_tool_call_counts_whatever_it_calls(dialect: str):
     text = delegate("x") + call("craft", item="a") + delegate("y", "z") + "<tool_call>{'name': 'loo"
-    tree = plant("a", [1.0], words=[text])
+    tree = plant("a", [1.0], words=[text], dialect=dialect)
     assert (num_calls(tree, tree.root), num_published_calls(tree, tree.root)) == (2, 4)
     tree.root.pieces[0] = Piece(sampled=False, text="Write <tool_call> and </tool_call> around a call")
     assert num_published_calls(tree, tree.root) == 4

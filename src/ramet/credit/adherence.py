@@ -27,7 +27,7 @@ def num_published_calls(tree: Tree, node: Node) -> int:
     So calls of other functions count, malformed ones too. Dialects without this tag have no such count: there it is
     `num_calls`.
     """
-    if tree.dialect == "tools":
+    if tree.dialect.startswith("tools"):
         return sum(piece.text.count(CALL) for piece in node.pieces if piece.sampled)
     return num_calls(tree, node)
 
