@@ -126,7 +126,7 @@ def shares(row: torch.Tensor, token: int, *, top_k: int, top_p: float) -> list[f
 
 # One block of the vocabulary, and several of which the last is not full.
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, 5_003])
-@pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (0, 0.8), (7, 0.8)])
+@pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (0, 0.8), (7, 0.8), (10**9, 1.0)])
 def test_log_probs_with_top_k_and_top_p_are_renormalised(top_k: int, top_p: float, vocabulary: int) -> None:
     prompts = texts(20)
     with small_engine(placed(vocab_size=vocabulary), top_k=top_k, top_p=top_p) as engine:

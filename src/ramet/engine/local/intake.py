@@ -45,7 +45,7 @@ class Intake:
             max_tokens=min(max_tokens, self.window - len(ids)),
             temperature=temperature,
             top_p=top_p,
-            top_k=top_k,
+            top_k=min(top_k, self._vocabulary),  # kernels find no higher rank
             seed=self._seeds.getrandbits(63) if seed is None else seed,
             stop=tuple(stop),
             stop_tokens=self.stop_tokens if stop_tokens is None else frozenset(stop_tokens),
