@@ -218,8 +218,12 @@ def test_unknown_splits_and_options_are_named() -> None:
         ("14", -2, 0.2 / math.log2(2 + 16 / 4)),  # about 0.0774
         ("-18", -20, 0.2 / math.log2(2 + 2 / 4)),
         ("-12", 12, 0.2 / math.log2(2 + 24 / math.sqrt(14))),
-        ("1,234", 1234, 0.2 / math.log2(2 + 1000 / math.sqrt(1236))),  # the last integer is 234
-        ("12.0", 12, 0.2 / math.log2(2 + 12 / math.sqrt(14))),  # the last integer is 0
+        ("1,234", 1234, 1.0),
+        ("\N{MINUS SIGN}1,234,567", -1234567, 1.0),
+        ("12.0", 12, 1.0),
+        ("3.0", 0, 0.2 / math.log2(2 + 3 / math.sqrt(5))),
+        ("12.5", 12, 0.2 / math.log2(2 + 1 / math.sqrt(14))),  # as if it were 1 away
+        ("1/2", 2, 0.2 / math.log2(2 + 2 / math.sqrt(4))),  # the whole number below it is 0
         # max(A, B) = -2 divides by zero in the original.
         ("-2", -5, 0.0),
         ("-5", -2, 0.0),

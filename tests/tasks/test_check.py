@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ramet.tasks.check import exact_match, f1, last_number, normalise, same_number
+from ramet.tasks.check import exact_match, f1, normalise
 
 WORDS = st.lists(st.sampled_from(["red", "house", "the", "a", "blue", "Sea", "x1"]), max_size=6).map(" ".join)
 
@@ -48,6 +48,13 @@ def test_decoration_around_an_answer_changes_nothing(text: str, dress: str) -> N
         ("The Beatles were a band", ["Beatles"], 0.0),
         (None, ["Beatles"], 0.0),
         ("Beatles", [], 0.0),
+        ("1999.", ["1999"], 1.0),
+        ("**1,999**", ["1999"], 1.0),
+        ("\N{MINUS SIGN}5", ["-5"], 1.0),
+        ("5", ["-5"], 0.0),
+        ("0.5", ["1/2"], 1.0),
+        ("12", ["1/2"], 0.0),
+        ("5 apples", ["5"], 0.0),
     ],
 )
 def test_exact_match(answer: str | None, accepted: list[str], score: float) -> None:
@@ -80,56 +87,7 @@ def test_f1_is_from_0_to_1_symmetric_and_1_for_an_exact_match(one: str, other: s
         assert f1(one, [other]) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("12 eggs, so $1,240.50.", "1240.50"),
-        ("42", "42"),
-        ("it is -7", "-7"),
-        ("1,000,000", "1000000"),
-        ("first 3, then 4.", "4"),
-        ("12,", "12"),
-        ("x=3.0", "3.0"),
-        ("$5$", "5"),
-        ("\\boxed{18}", "18"),
-        ("50%", "50"),
-        ("none at all", None),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_the_last_number_of_a_text(text: str | None, number: str | None) -> None:
-    assert last_number(text) == number
-
-
-@pytest.mark.parametrize(
-    ("answer", "wanted", "score"),
-    [
-        ("So she pays $1,080", "1080", 1.0),
-        ("3.50", "3.5", 1.0),
-        ("007", "7", 1.0),
-        ("-7", "7", 0.0),
-        ("8 of 10", "8", 0.0),  # only the last one counts
-        ("ten", "10", 0.0),
-        (None, "10", 0.0),
-        ("10", "ten", 0.0),
-        ("1" + "0" * 40 + "1", "1" + "0" * 40 + "2", 0.0),  # compared exactly, not as floats
-        ("0.1", "0.10000000000000000001", 0.0),
-    ],
-)
-def test_same_number(answer: str | None, wanted: str, score: float) -> None:
-    assert same_number(answer, wanted) == score
-
-
-@given(st.integers(-(10**30), 10**30))
-def test_a_number_is_found_in_any_notation(number: int) -> None:
-    assert same_number(f"So it is {number:,}.", str(number)) == 1.0
-    assert same_number(f"So it is {number}.00", str(number)) == 1.0
-    assert same_number(f"So it is {number + 1}", str(number)) == 0.0
-
-
 @given(st.text())
 def test_any_text_can_be_scored(text: str) -> None:
-    assert same_number(text, "5") in (0.0, 1.0)
     assert exact_match(text, [text]) == 1.0
     assert f1(text, [text]) == 1.0

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from ramet.agent.options import TreeOptions
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
-from ramet.tasks.math import Math, boxed, computed, grade
+from ramet.tasks.math import Math, computed, grade
+from ramet.tasks.numbers import boxed
 from ramet.tasks.oracle import script
 from ramet.tasks.play import play
 from ramet.tasks.registry import load_taskset
@@ -150,6 +151,8 @@ def test_a_row_without_a_kind_is_compared_as_a_formula(tmp_path: Path) -> None:
         ("\N{MINUS SIGN}5", "-5", 1.0),
         ("\N{MINUS SIGN}5", "5", 0.0),
         ("seventy-two", "72", 0.0),
+        ("$\\boxed{73}$ after 12 steps", "73", 1.0),  # but a box counts first
+        ("The answer is \\boxed{5/2}", "2", 0.0),
         (None, "72", 0.0),
     ],
 )

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any, Literal
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import Comparing, NodeObserver, Taskset
-from ramet.tasks.check import NUMBER
+from ramet.tasks.numbers import only_number
 from ramet.types import Stop, Task, Tree
 
 ACCEPTED = "single, vote@K, best@K, split@K, chain, chain@K, clones, clones/DEPTH"
@@ -150,6 +149,5 @@ def same_text(first: str, second: str) -> bool:
         same_text("12 apples", "12")      # False
     """
     first, second = (" ".join(text.split()).casefold().removesuffix(".") for text in (first, second))
-    if NUMBER.fullmatch(first) and NUMBER.fullmatch(second):
-        return Decimal(first.replace(",", "")) == Decimal(second.replace(",", ""))
-    return first == second
+    number = only_number(first)
+    return first == second or (number is not None and number == only_number(second))

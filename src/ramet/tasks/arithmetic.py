@@ -29,11 +29,12 @@ from ramet.tasks.expression import (
 )
 from ramet.tasks.expression_cuts import Cut, cut_every, cut_product, cut_sum, fill, split_expression
 from ramet.tasks.manner import make_manner
+from ramet.tasks.numbers import last_number
 from ramet.tasks.registry import check_index, parse_range
 from ramet.tasks.split import Split
 from ramet.types import Node, Task, Verdict
 
-INTEGER = re.compile(r"-?\d+")
+INTEGER = re.compile(r"-?\d+")  # as the oracle's clones write it
 WORKING = ("steps", "rewrites")
 SYMBOLS, WEIGHTS = "+-*", (4.0, 3.0, 6.0)
 MOST_PAIRS, NEAR_PAIR, WIDE_PAIR = 2, 0.55, 0.22
@@ -124,9 +125,9 @@ class Arithmetic:
         return Verdict(score=partial_credit(node.answer, expression.value()), how="exact")
 
     def same(self, task: Task, one: str, other: str) -> bool:
-        """Whether the last whole numbers are equal: only they are graded."""
+        """Whether the last numbers are equal: only they are graded."""
         del task
-        return INTEGER.findall(one)[-1:] == INTEGER.findall(other)[-1:]
+        return last_number(one) == last_number(other)
 
     def same_goal(self, task: Task, goal: str, other: str) -> bool:
         """Whether the expression of a goal contains that of another, in any order of terms and factors."""
@@ -178,16 +179,17 @@ def partial_credit(answer: str | None, value: int) -> float:
         partial_credit("12", 12)  # 1.0
         partial_credit("13", 12)  # 0.2 / math.log2(2 + 1 / math.sqrt(15))
     """
-    numbers = INTEGER.findall(answer or "")
-    if not numbers or len(numbers[-1]) > 400:
+    number = last_number(answer)
+    if number is None:
         return 0.0
-    number = int(numbers[-1])
     if number == value:
         return 1.0
+    number = number if isinstance(number, int) else math.floor(number)
     scale = abs(2 + max(number, value))
     if not scale:
         return 0.0
-    magnitude = math.log2(abs(number - value)) - math.log2(scale) / 2
+    distance = abs(number - value) or 1  # a fraction can be closer, but is not right
+    magnitude = math.log2(distance) - math.log2(scale) / 2
     if magnitude > 500:  # 2**magnitude would overflow, and adding 2 makes no difference
         return 0.2 / magnitude
     return 0.2 / math.log2(2 + 2**magnitude)

@@ -7,7 +7,8 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-NUMBER = re.compile(r"-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
+from ramet.tasks.numbers import only_number
+
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -25,8 +26,9 @@ def exact_match(answer: str | None, accepted: Sequence[str]) -> float:
 
 
 def _same(answer: str, accepted: str) -> bool:
-    if NUMBER.fullmatch(accepted.strip()):
-        return bool(NUMBER.fullmatch(answer.strip())) and bool(same_number(answer, accepted))
+    number = only_number(accepted)
+    if number is not None:
+        return only_number(answer) == number
     return normalise(answer) == normalise(accepted)
 
 
@@ -47,21 +49,3 @@ def _f1(answer: Sequence[str], accepted: Sequence[str]) -> float:
         return float(list(answer) == list(accepted))
     common = sum((Counter(answer) & Counter(accepted)).values())
     return 2 * common / (len(answer) + len(accepted))
-
-
-def last_number(text: str | None) -> str | None:
-    """The last number in a text, without thousands separators.
-
-    Example:
-        last_number("12 eggs, so $1,240.50.")  # "1240.50"
-    """
-    numbers = NUMBER.findall((text or "").replace("\N{MINUS SIGN}", "-"))
-    return numbers[-1].replace(",", "").rstrip(".") if numbers else None
-
-
-def same_number(answer: str | None, wanted: str) -> float:
-    """1 if the last number of the answer equals the last number of `wanted`."""
-    from decimal import Decimal
-
-    given, right = last_number(answer), last_number(wanted)
-    return float(given is not None and right is not None and Decimal(given) == Decimal(right))

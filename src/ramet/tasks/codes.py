@@ -21,6 +21,7 @@ from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.erring import Check, Habits, Wrong
 from ramet.tasks.manner import make_manner
+from ramet.tasks.numbers import last_number
 from ramet.tasks.registry import check_index, parse_range
 from ramet.tasks.split import Split
 from ramet.types import Node, Task, Verdict
@@ -29,7 +30,6 @@ PATTERN = re.compile(r"(?<![01?\w])[01?]+(?![01?\w])")
 WIDEST = 16  # places: a verdict computes all codes
 MORE = {"long": 1, "longer": 2}  # unknown places more than in training
 MOST = 1000  # most patterns in such a split
-DIGIT = re.compile(r"-?\d+")
 DEEPER = 0.3  # how often a clone of the oracle delegates
 SMALL = 2  # most unknown places of a pattern that a node of the uniform style goes through itself
 ASKED, LAST = "Add longest runs of ", " (last digit)"
@@ -125,7 +125,7 @@ class Codes:
     def same(self, task: Task, one: str, other: str) -> bool:
         """Whether the last numbers are equal: only they are graded."""
         del task
-        return DIGIT.findall(one)[-1:] == DIGIT.findall(other)[-1:]
+        return last_number(one) == last_number(other)
 
     def same_goal(self, task: Task, goal: str, other: str) -> bool:
         """Whether both goals have the same pattern."""
@@ -259,8 +259,7 @@ def _pattern(question: str) -> str:
 
 def _score(answer: str | None, digit: int) -> float:
     """1 or 0: a near digit is as wrong as any other."""
-    digits = DIGIT.findall(answer or "")
-    return float(bool(digits) and digits[-1] == str(digit))
+    return float(last_number(answer) == digit)
 
 
 class Adder:
@@ -280,7 +279,7 @@ class Adder:
             return _add_up(pattern)
         if view.turn == 0:
             return Move(thought=_how_many(pattern), asks=tuple(Ask(goal=goal(half)) for half in halves(pattern)))
-        digits = [numbers[-1] for numbers in map(DIGIT.findall, view.history[0]) if numbers]
+        digits = [str(number) for number in map(last_number, view.history[0]) if isinstance(number, int)]
         if len(digits) < 2:
             return _add_up(pattern)  # a clone was refused
         total = sum(map(int, digits)) % 10

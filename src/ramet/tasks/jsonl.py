@@ -12,14 +12,13 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
 from ramet.budget import Budget
 from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import Ask, Move, Oracle, TaskWorld, View, World
-from ramet.tasks.check import NUMBER, exact_match, f1, last_number, normalise, same_number
+from ramet.tasks.check import exact_match, f1, normalise
 from ramet.tasks.custom_check import CustomCheck
 from ramet.tasks.dice import Dice
 from ramet.tasks.erring import Habits, Wrong
@@ -27,6 +26,7 @@ from ramet.tasks.files import Fields, read_context, read_lines
 from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.manner import make_manner
 from ramet.tasks.multihop.plans import key_sentence
+from ramet.tasks.numbers import last_number, same_number
 from ramet.tasks.parts import Asker, Part, find_part, parts_fault, read_parts
 from ramet.tasks.registry import check_index, finite_number, observed_sizes, split_tasks
 from ramet.tasks.sources import file_source
@@ -208,10 +208,6 @@ def same_words(answer: str, wanted: str) -> float:
         same_words("The red house.", "red house")  # 1.0
         same_words("5", "-5")                      # 0.0
     """
-    if NUMBER.fullmatch(wanted.strip()):
-        given = answer.strip().removesuffix(".")
-        is_number = NUMBER.fullmatch(given) is not None
-        return float(is_number and Decimal(given.replace(",", "")) == Decimal(wanted.strip().replace(",", "")))
     if not normalise(wanted):
         return float(answer.strip().casefold() == wanted.strip().casefold())
     return exact_match(answer, [wanted])

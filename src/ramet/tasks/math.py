@@ -14,19 +14,19 @@ from typing import Any, cast
 from ramet.budget import Budget
 from ramet.errors import ConfigError, MalformedAction
 from ramet.interfaces import Oracle, TaskWorld, World
-from ramet.tasks.check import same_number
 from ramet.tasks.erring import Habits
 from ramet.tasks.expression import parse
 from ramet.tasks.files import Row, TaskFile, task_file
 from ramet.tasks.grader import Grader, Unfinished
 from ramet.tasks.manner import make_manner
+from ramet.tasks.numbers import boxed, plain_signs, same_number
 from ramet.tasks.oracle import Direct
 from ramet.tasks.registry import check_index
 from ramet.types import Node, Task, Verdict
 
 ALIASES = {"train": "gsm8k_train", "eval": "gsm8k_test"}
 KINDS = ("number", "integer", "math")
-BOXED, LONGEST = "\\boxed{", 2000  # the last characters of an answer that are read
+LONGEST = 2000  # the last characters of an answer that are read
 PROSE = re.compile(r"(?:^|\s)(?!(?:sin|cos|tan|log|ln|exp|sqrt)\b)[A-Za-z]{2,}(?=[\s.,:]|$)")
 SECONDS = 5.0  # for one comparison
 WRONG = "987654321"
@@ -138,7 +138,7 @@ def grade(answer: str | None, known: Mapping[str, str], *, seconds: float = SECO
     if answer is None:
         return Verdict(score=0.0, how="exact", reason="no answer")
     if known["verify"] != "math":
-        return Verdict(score=same_number(_plain(answer), known["answer"]), how="exact")
+        return Verdict(score=same_number(answer, known["answer"]), how="exact")
     given, wanted = _bare(answer[-LONGEST:]), _bare(known["answer"])
     if "".join(given.split()) == "".join(wanted.split()):
         return Verdict(score=1.0, how="exact")
@@ -155,27 +155,9 @@ def _bare(text: str) -> str:
         _bare(r"So it is $\\boxed{\\frac{1}{2}}$.")  # r"\\frac{1}{2}"
     """
     inside = boxed(text)
-    text = _plain(text if inside is None else inside).strip().removesuffix(".").strip()
+    text = plain_signs(text if inside is None else inside).strip().removesuffix(".").strip()
     whole = text.startswith("$") and text.endswith("$") and "$" not in text.strip("$")
     return text.strip("$").strip() if whole else text
-
-
-def _plain(text: str) -> str:
-    return text.replace("\N{MINUS SIGN}", "-")
-
-
-def boxed(text: str) -> str | None:
-    r"""The contents of the last \boxed{}, or None."""
-    start = text.rfind(BOXED)
-    if start < 0:
-        return None
-    start += len(BOXED)
-    depth = 1
-    for at in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        if depth == 0:
-            return text[start:at]
-    return None
 
 
 def equal(given: str, wanted: str) -> bool:

@@ -16,11 +16,11 @@ from typing import cast
 from ramet.budget import Budget
 from ramet.errors import ConfigError
 from ramet.interfaces import Ask, Do, HostFunction, Move, Oracle, View, World
-from ramet.tasks.check import last_number
 from ramet.tasks.dice import Dice, in_eval
 from ramet.tasks.erring import Habits, Wrong
 from ramet.tasks.files import WITH_META, TaskFile, task_file
 from ramet.tasks.manner import make_manner
+from ramet.tasks.numbers import last_number
 from ramet.tasks.registry import check_index, observed_sizes, split_tasks
 from ramet.tasks.sources import named_source
 from ramet.tasks.split import Split, chunks
@@ -122,7 +122,7 @@ class NumberSearch:
             return None
         low, high = part
         if low <= world.number <= high:
-            named = last_number(node.answer) == str(world.number) and not NOT_THERE.search(node.answer or "")
+            named = last_number(node.answer) == world.number and not NOT_THERE.search(node.answer or "")
             return Verdict(score=float(found and named), how="exact")
         right = bool(NOT_THERE.search(node.answer or ""))
         return Verdict(score=float(right), how="exact", reason="the number is not in this range")

@@ -21,9 +21,9 @@ from ramet.tasks.aggregate.lines import (
 )
 from ramet.tasks.aggregate.query import Counts, Query, add, count, decide, grade, hear, how, read_query, say
 from ramet.tasks.aggregate.working import LINE_BY_LINE, begin_tally, scale_up, shown_lines, sums, tally
-from ramet.tasks.check import last_number
 from ramet.tasks.dice import Dice
 from ramet.tasks.erring import Check, Habits, Wrong
+from ramet.tasks.numbers import last_number
 from ramet.tasks.split import Split, chunks, deal_texts
 from ramet.types import Task
 
@@ -259,6 +259,6 @@ def _check_count(ask: Ask, told: str) -> Check:
     """A number of lines cannot be larger than the number of lines given."""
     query, (first, last) = read_query(ask.goal), find_spans(ask.goal)[0]
     number, most = last_number(told), last - first + 1
-    if query is None or query.kind != "count" or number is None or float(number) <= most:
+    if query is None or query.kind != "count" or number is None or number <= most:
         return Check()
     return Check(ok=False, line=f"{_name((first, last))} are {most} lines, so {number} cannot be right")

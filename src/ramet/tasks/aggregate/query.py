@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 
 from ramet.tasks.aggregate.lines import Kind, Line
-from ramet.tasks.check import last_number
+from ramet.tasks.numbers import last_number
 
 Counts = Counter[str]  # by name; a plain count has no name
 WHERE = re.compile(r"^in the given lines, ", re.IGNORECASE)
@@ -69,6 +69,7 @@ HOW = {
 NUMBERS = ("count", "turns", "marks", "word", "reply")
 LISTS = ("users", "each_topic", "each_user", "each_speaker")
 FIRST, LAST = "first", "last"
+FAR = 10_000  # a number that is further off scores 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +242,8 @@ def grade(kind: Kind, accepted: Sequence[str], answer: str | None) -> float:
     if answer is None:
         return 0.0
     if kind == "number":
-        number = last_number(answer) or ""
-        return 0.75 ** float(abs(Decimal(number) - Decimal(accepted[0]))) if 0 < len(number) <= 30 else 0.0
+        number = last_number(answer)
+        return 0.0 if number is None else 0.75 ** float(min(abs(number - Fraction(accepted[0])), FAR))
     if kind == "label":
         return float(plain(answer) in [plain(text) for text in accepted])
     given, right = _occurring(_entries(answer)), _occurring(accepted)
@@ -260,7 +261,7 @@ def same_answer(kind: Kind, one: str, other: str) -> bool:
     """
     if kind == "number":
         first, second = last_number(one), last_number(other)
-        return first is not None and second is not None and Decimal(first) == Decimal(second)
+        return first is not None and first == second
     if kind == "label":
         return plain(one) == plain(other)
     return _occurring(_entries(one)) == _occurring(_entries(other))
