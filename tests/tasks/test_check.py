@@ -21,6 +21,16 @@ WORDS = st.lists(st.sampled_from(["red", "house", "the", "a", "blue", "Sea", "x1
         ("Theatre and anthem", "theatre and anthem"),  # articles are whole words
         ("rock-and-roll", "rockandroll"),
         ("ÉTÉ", "été"),
+        ("Zoe\u0308", "zoë"),  # e and a diaeresis as one letter
+        ("“Paris”", "paris"),
+        ("don’t", "dont"),
+        ("Saint\N{EN DASH}Denis", "saintdenis"),
+        ("x \N{MINUS SIGN} 1", "x 1"),
+        ("A", "a"),
+        ("(A)", "a"),
+        ("**A**", "a"),
+        ("The A.", "the a"),
+        ("?!", "?!"),
         ("", ""),
     ],
 )
@@ -53,6 +63,9 @@ def test_decoration_around_an_answer_changes_nothing(text: str, dress: str) -> N
         ("\N{MINUS SIGN}5", ["-5"], 1.0),
         ("5", ["-5"], 0.0),
         ("0.5", ["1/2"], 1.0),
+        ("don’t", ["don't"], 1.0),
+        ("“Zoe\u0308”", ["Zoë"], 1.0),
+        ("an", ["A"], 0.0),
         ("12", ["1/2"], 0.0),
         ("5 apples", ["5"], 0.0),
     ],
@@ -77,6 +90,14 @@ def test_exact_match(answer: str | None, accepted: list[str], score: float) -> N
 )
 def test_f1(answer: str | None, accepted: list[str], score: float) -> None:
     assert f1(answer, accepted) == pytest.approx(score)
+
+
+@pytest.mark.parametrize("letter", "ABCD")
+@pytest.mark.parametrize("dress", ["{}", "{}.", "({})", "{})", "**{}**", "{}:"])
+def test_every_letter_of_a_choice_is_right_in_any_dress(letter: str, dress: str) -> None:
+    assert exact_match(dress.format(letter), [letter]) == f1(dress.format(letter), [letter]) == 1.0
+    other = "B" if letter == "A" else "A"
+    assert exact_match(dress.format(letter), [other]) == f1(dress.format(letter), [other]) == 0.0
 
 
 @given(WORDS, WORDS)

@@ -6,16 +6,31 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from unicodedata import category, normalize
 
 from ramet.tasks.numbers import only_number
 
+ASCII_MARKS = str.maketrans("", "", string.punctuation)
+MARKS = "\u2212\u00b4\u02bc"  # minus sign and apostrophes, which Unicode does not count as punctuation
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalise(text: str) -> str:
-    """Lower case, without articles, punctuation and repeated spaces."""
-    words = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(ARTICLES.sub(" ", words).split()) or text.lower().strip()
+    """Lower case, without articles, punctuation and repeated spaces; a text of only articles keeps them.
+
+    Example:
+        normalise("The “Red” House.")  # "red house"
+        normalise("(A)")               # "a"
+    """
+    words = text.lower().translate(ASCII_MARKS)
+    if not words.isascii():
+        kept = "".join(letter for letter in normalize("NFC", words) if not _is_mark(letter))
+        words = normalize("NFC", kept)
+    return " ".join(ARTICLES.sub(" ", words).split()) or " ".join(words.split()) or text.lower().strip()
+
+
+def _is_mark(letter: str) -> bool:
+    return letter in MARKS or category(letter).startswith("P")
 
 
 def exact_match(answer: str | None, accepted: Sequence[str]) -> float:
