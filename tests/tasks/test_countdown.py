@@ -133,6 +133,25 @@ def test_other_texts_are_refused(text: str) -> None:
         ("24 - that is (1+2)*8", "(1 + 2) * 8"),
         ("(1+2)*8 = 24 - yes", "(1 + 2) * 8"),
         ("$(1+2)*8$", "(1 + 2) * 8"),
+        ("8/(3-8/3) = 8/(1/3) = 24", "8 / (3 - (8 / 3))"),  # of equal ones the first
+        ("24 = 8/(3-8/3) = 8/(1/3)", "8 / (3 - (8 / 3))"),
+        ("2*3*4\n= 6*4\n= 24", "(2 * 3) * 4"),
+        ("2*3 = 6, 6*4 = 24", "6 * 4"),
+        ("2 x 3 X 4", "(2 * 3) * 4"),
+        ("2x(3+1)", "2 * (3 + 1)"),
+        ("2 \\times 3 \\cdot4", "(2 * 3) * 4"),
+        ("2\\cdot3\\div4", "(2 * 3) / 4"),
+        ("2 ⋅ 3∗4", "(2 * 3) * 4"),
+        ("\\frac{8}{3-\\frac{8}{3}}", "8 / (3 - (8 / 3))"),
+        ("\\dfrac82 + 1", "(8 / 2) + 1"),
+        ("\\left(1+2\\right) \\times 8", "(1 + 2) * 8"),
+        ("\\boxed{8/(3-8/3)}, as 3-8/3 = 1/3", "8 / (3 - (8 / 3))"),  # a box counts first
+        ("So \\[ 2*3*4 = 24 \\]", "(2 * 3) * 4"),
+        ("So \\(2*3*4\\).", "(2 * 3) * 4"),
+        ("\\boxed{24} = 2*12", "2 * 12"),
+        ("**(1+2)*8**", "(1 + 2) * 8"),
+        ("x 3", None),
+        ("2**3", None),
         ("just 24", None),
         ("1.5*2", None),
         ("impossible", None),
@@ -150,8 +169,17 @@ def test_the_last_formula_of_an_answer_counts(answer: str | None, found: str | N
     [
         *("(" * 10**6, "1+" * 10**6, "9**9**9" * 10**5, "9" * 10**6, "1 " * 10**6, "(1+" * 10**5, "1/0 " * 10**5),
         *("*".join(["9" * 90] * 11), "." * 10**6, "1." * 10**6, "(1)" * 10**5),
+        *(
+            "\\frac{" * 10**5,
+            "\\frac{1}{" * 10**5,
+            "=" * 10**6,
+            "1=" * 10**6,
+            " " * 10**6,
+            "\\boxed{" * 10**5,
+            "1 x " * 10**5,
+        ),
     ],
-    ids=range(11),
+    ids=range(18),
 )
 def test_a_hostile_answer_has_no_formula(answer: str) -> None:
     assert not solves(answer, Puzzle((99, 9, 10), Fraction(981)))
@@ -228,6 +256,9 @@ def test_an_answer_must_use_exactly_the_numbers_and_make_exactly_the_target(answ
 
 def test_values_are_exact() -> None:
     assert solves("8/(3-8/3)", Puzzle((3, 3, 8, 8), Fraction(24)))
+    assert not solves("6 * 4 = 24", Puzzle((2, 3, 4), Fraction(24)))  # other numbers
+    assert not solves("2 * 3 = 6 * 4 = 24", Puzzle((2, 3, 4), Fraction(24)))
+    assert not solves("24 = 2 * 3 + 4 = 2 * 3 * 4", Puzzle((2, 3, 4), Fraction(24)))
     # 1/3 * 3 is 1, and 10^17 + 1 differs from 10^17: no floats.
     assert not solves("100000000000000000*1+0", Puzzle((10**17, 1, 0), Fraction(10**17 + 1)))
 

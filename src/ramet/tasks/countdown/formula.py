@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ramet.errors import MalformedAction
+from ramet.tasks.numbers import boxed
 
 TOKEN = re.compile(r"[0-9]+|[-+*/()]")
-RUN = re.compile(r"[(0-9][-+*/()0-9. \t]*")
-SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"})
+RUN = re.compile(r"[(0-9][-+*/()0-9.= \t]*")  # formulas, with `=` between equal ones
+SIGNS = str.maketrans(
+    {**dict.fromkeys("×·∗⋅•∙✕", "*"), **dict.fromkeys("÷∕⁄", "/"), "−": "-", "–": "-", "[": "(", "]": ")"}
+)
+TEX = {r"\\(?:times|cdot|ast)(?![a-z])": "*", r"\\div(?![a-z])": "/", r"\\left|\\right|\\[][(),;:! ]": " "}
+FRACTION = re.compile(r"\\[dtc]?frac[ ]*(?:\{([^{}]*)\}|([0-9]))[ ]*(?:\{([^{}]*)\}|([0-9]))")
+TIMES = re.compile(r"(?<=[0-9)])([ ]?)[xX](?=[ ]?[0-9(])")
+EQUAL = re.compile(r"(?<!\s)\s*+&?=\s*+")  # a line may begin with it
 LONGEST, DEEPEST = 1000, 40  # limits on characters and nested brackets
 TAIL = 4 * LONGEST
 
@@ -101,21 +108,47 @@ def parse(text: str) -> Formula:
 
 
 def last_formula(text: str | None) -> Formula | None:
-    """The last formula with an operator in a text, or None; so a result after `=` is skipped.
+    """The last formula with an operator in the last box of a text, or else in the text; None without one.
+
+    Of formulas with `=` between them it is the first, so results and steps towards them are skipped.
 
     Example:
-        str(last_formula("I get (99 * 10) - 9 = 981."))  # "(99 * 10) - 9"
+        str(last_formula("I get (99 * 10) - 9 = 990 - 9 = 981."))  # "(99 * 10) - 9"
     """
+    text = (text or "")[-TAIL:]
+    inside = boxed(text)
+    found = None if inside is None else _last(inside)
+    return _last(text) if found is None else found
+
+
+def _last(text: str) -> Formula | None:
     # A full stop at the end of a sentence also ends a formula; one inside a number makes it invalid.
-    plain = re.sub(r"\.(?![0-9])", ";", (text or "")[-TAIL:].translate(SIGNS))
+    plain = EQUAL.sub(" = ", re.sub(r"\.(?![0-9])", ";", _in_ascii(text)))
     for run in reversed(RUN.findall(plain)):
-        try:
-            formula = parse(run.strip())
-        except MalformedAction:
-            continue
-        if formula.sides:
-            return formula
+        for side in run.split("="):
+            formula = _parsed(side.strip().removesuffix("**"))  # bold
+            if formula is not None and formula.sides:
+                return formula
     return None
+
+
+def _in_ascii(text: str) -> str:
+    """A text with the operators of this module: in TeX `\\times` and `\\frac{}{}`, in prose `x` between numbers."""
+    if "\\" in text:
+        for sign, plain in TEX.items():
+            text = re.sub(sign, plain, text)
+        for _ in range(DEEPEST):
+            text, found = FRACTION.subn(r"((\1\2)/(\3\4))", text)
+            if not found:
+                break
+    return TIMES.sub(r"\1*", text.translate(SIGNS))
+
+
+def _parsed(text: str) -> Formula | None:
+    try:
+        return parse(text)
+    except MalformedAction:
+        return None
 
 
 class _Reader:
