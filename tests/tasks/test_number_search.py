@@ -94,7 +94,8 @@ def test_the_model_reads_what_a_guess_does() -> None:
     ("answer", "guesses", "right"),
     [
         ("200", [200], 1.0),
-        ("I found it", [250, 200, 176], 1.0),  # only guessing counts
+        ("I found it", [250, 200, 176], 1.0),  # only guessing counts, as in the paper
+        ("I could not find it; maybe 5", [200], 1.0),
         ("200", [], 0.0),  # named, never guessed
         ("200", [201], 0.0),
         (None, [200], 0.0),

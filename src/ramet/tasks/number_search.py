@@ -107,7 +107,7 @@ class NumberSearch:
         return Budget(tokens=1600 * halvings, nodes=48, depth=3, children=CHILDREN, turns=halvings + 6, reserve=32)
 
     def verdict(self, task: Task, world: World, node: Node) -> Verdict | None:
-        """The root is right if it answered after it or a clone guessed the number.
+        """The root is right if it answered after it or a clone guessed the number; as in RAO, its words do not count.
 
         A clone was asked for the number between a and b, both included. If the number is in that range, the clone is
         right if it names it and the number was guessed before it ended; if not, the clone must answer that it is not.
