@@ -322,6 +322,11 @@ def test_a_question_needs_known_topics() -> None:
         ("label", ["travel"], "the topic is travel", 0.0),
         ("label", ["111", "222"], "222", 1.0),
         ("label", ["more common than"], "more common than", 1.0),
+        ("label", ["same frequency as"], "Of the same frequency as.", 1.0),  # as in the question
+        ("label", ["same frequency as"], "the same frequency as", 1.0),
+        ("label", ["of the same frequency as"], "same frequency as", 1.0),
+        ("label", ["same frequency as"], "not of the same frequency as", 0.0),
+        ("label", ["more common than"], "of the same frequency as", 0.0),
         ("label", ["2, yes, no"], "2, yes, no", 1.0),
         ("label", ["2, yes, no"], "2, no, no", 0.0),
         ("label", ["travel"], None, 0.0),

@@ -68,6 +68,7 @@ HOW = {
 }
 NUMBERS = ("count", "turns", "marks", "word", "reply")
 LISTS = ("users", "each_topic", "each_user", "each_speaker")
+SAME = re.compile(r"^(?:of )?(?:the )?(?=same frequency as$)")
 FIRST, LAST = "first", "last"
 FAR = 10_000  # a number that is further off scores 0
 
@@ -245,7 +246,7 @@ def grade(kind: Kind, accepted: Sequence[str], answer: str | None) -> float:
         number = last_number(answer)
         return 0.0 if number is None else 0.75 ** float(min(abs(number - Fraction(accepted[0])), FAR))
     if kind == "label":
-        return float(plain(answer) in [plain(text) for text in accepted])
+        return float(_label(answer) in map(_label, accepted))
     given, right = _occurring(_entries(answer)), _occurring(accepted)
     if not right:
         return float(not given and plain(answer) != "")
@@ -263,8 +264,13 @@ def same_answer(kind: Kind, one: str, other: str) -> bool:
         first, second = last_number(one), last_number(other)
         return first is not None and first == second
     if kind == "label":
-        return plain(one) == plain(other)
+        return _label(one) == _label(other)
     return _occurring(_entries(one)) == _occurring(_entries(other))
+
+
+def _label(text: str) -> str:
+    """A plain label; `of the same frequency as`, the words of the question, is one."""
+    return SAME.sub("", plain(text))
 
 
 def _entries(answer: str) -> list[str]:
