@@ -53,6 +53,12 @@ def test_a_box_is_read_before_the_rest(text: str, number: int) -> None:
     assert last_number(text) == number
 
 
+@pytest.mark.parametrize("joint", [" or ", ", ", " and ", "$, or $"])
+def test_different_boxes_that_are_joined_have_no_last_number(joint: str) -> None:
+    assert last_number(f"$\\boxed{{5}}{joint}\\boxed{{6}}$") is None
+    assert last_number(f"$\\boxed{{6}}{joint}\\boxed{{6.0}}$") == 6
+
+
 @pytest.mark.parametrize("text", ["1,234,567", "1 234 567", "1\u202f234\u202f567", "1{,}234{,}567", "1\\,234\\,567"])
 def test_digits_may_be_in_groups(text: str) -> None:
     assert last_number(text) == last_number(f"So it is {text}.") == last_number(f"\\boxed{{{text}}}") == 1234567

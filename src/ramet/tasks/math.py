@@ -28,6 +28,10 @@ ALIASES = {"train": "gsm8k_train", "eval": "gsm8k_test"}
 KINDS = ("number", "integer", "math")
 LONGEST = 2000  # the last characters of an answer that are read
 PROSE = re.compile(r"(?:^|\s)(?!(?:sin|cos|tan|log|ln|exp|sqrt)\b)[A-Za-z]{2,}(?=[\s.,:]|$)")
+BOLD = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])([^*\n]+)\*\*(?![\w(*])")
+ROOT = re.compile(r"√[ ]?(\d+|[A-Za-z]|\([^()]*\))")
+MIXED = re.compile(r"(?<![\d./^}])(\d{1,9}) (\d{1,9})/(\d{1,9})(?![\d/])")
+REASON = re.compile(r",?\s+(?:because|since)\b[^$]*\Z", re.IGNORECASE)
 SECONDS = 5.0  # for one comparison
 WRONG = "987654321"
 HELPER = Grader(__name__, library="math_verify")
@@ -149,15 +153,27 @@ def grade(answer: str | None, known: Mapping[str, str], *, seconds: float = SECO
 
 
 def _bare(text: str) -> str:
-    """The contents of the last box, or the whole text; without dollar signs around it, and with plain minus signs.
+    """The contents of the last box, or the whole text; without dollar signs around it, and with signs of ASCII and TeX.
 
     Example:
         _bare(r"So it is $\\boxed{\\frac{1}{2}}$.")  # r"\\frac{1}{2}"
     """
     inside = boxed(text)
-    text = plain_signs(text if inside is None else inside).strip().removesuffix(".").strip()
+    text = _in_tex(text if inside is None else inside).strip().removesuffix(".").strip()
     whole = text.startswith("$") and text.endswith("$") and "$" not in text.strip("$")
     return text.strip("$").strip() if whole else text
+
+
+def _in_tex(text: str) -> str:
+    r"""A text without marks of Markdown and reasons, with its signs in ASCII or TeX.
+
+    Example:
+        _in_tex("**√2**")  # r"\sqrt{2}"
+        _in_tex("1 1/2")   # r"1\frac{1}{2}"
+    """
+    text = BOLD.sub(r"\1", plain_signs(text)).replace("\\$", "")
+    text = ROOT.sub(lambda found: f"\\sqrt{{{found[1].strip('()')}}}", text)
+    return REASON.sub("", MIXED.sub(r"\1\\frac{\2}{\3}", text))
 
 
 def equal(given: str, wanted: str) -> bool:

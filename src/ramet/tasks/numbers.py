@@ -12,7 +12,9 @@ from unicodedata import normalize
 
 Number = int | Fraction
 
-BOXED = "\\boxed{"
+BOXED, MOST_BOXES = "\\boxed{", 20
+BRACE = re.compile(r"[{}]")
+JOINED = re.compile(r"\}[\s$]*(?:,|;|,?\s*(?:or|and)\b)[\s$]*$")  # what is between two boxes, with the end of the first
 LONGEST = 20_000  # the last characters of an answer that are read
 MOST_DIGITS = 1000  # of a number, and of a power of one
 PLAIN = re.compile(r"-?\d{1,100}")
@@ -40,7 +42,7 @@ TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-TEX_GAP = re.compile(r"(?<=\d)(?:\{,\}|,?\\[,!;: ])(?=\d{3}(?!\d))")
+TEX_GAP = re.compile(r"(?<=\d)(?:\{,\}|,?\\!|\\[,;: ])(?=\d{3}(?!\d))")
 DASH = re.compile("(?<![^\\s$({\\[=])[\u2012-\u2015](?=[\\d.\\\\])")
 SIGNS = {
     **dict.fromkeys(map(ord, "\u2212\uff0d"), "-"),
@@ -55,6 +57,8 @@ PART = re.compile(r"(\d?)([¼-¾⅓-⅞])")
 def last_number(text: str | None) -> Number | None:
     r"""The last number in the last box of a text, or else in the text; None if there is none that can be read.
 
+    Boxes with different numbers that are joined by `or`, `and` or a comma count as none.
+
     Example:
         last_number("12 eggs, so $1,240.50.")       # Fraction(2481, 2)
         last_number(r"\boxed{73} after 12 steps")  # 73
@@ -67,10 +71,9 @@ def last_number(text: str | None) -> Number | None:
     if "\\" not in text and (end := PLAIN_END.search(text)):
         return int(end[1])
     text = plain_signs(text)
-    inside = boxed(text)
-    found = None if inside is None else _last(inside)
-    found = _last(text) if found is None else found
-    return None if found is None else _value(found)
+    found = [number for part in boxes(text) if (number := _last(part)) is not None] or [_last(text)]
+    values = {None if number is None else _value(number) for number in found}
+    return values.pop() if len(values) == 1 else None
 
 
 def only_number(text: str) -> Number | None:
@@ -113,17 +116,35 @@ def plain_signs(text: str) -> str:
 
 
 def boxed(text: str) -> str | None:
-    r"""The contents of the last \boxed{}, or None."""
+    r"""The contents of the last \boxed{}, or None; of several that are joined by `or`, `and` or a comma, of all.
+
+    Example:
+        boxed(r"First \boxed{4}. No: \boxed{5} or \boxed{6}")  # "5, 6"
+    """
+    return ", ".join(inside) if (inside := boxes(text)) else None
+
+
+def boxes(text: str) -> list[str]:
+    """The contents of the last box and of those joined to it; one that is cut off ends with the text."""
+    inside: dict[str, None] = {}
     start = text.rfind(BOXED)
-    if start < 0:
-        return None
-    start += len(BOXED)
+    while start >= 0 and len(inside) < MOST_BOXES:
+        end = _end(text, start + len(BOXED))
+        inside[text[start + len(BOXED) : end]] = None
+        before = JOINED.search(text, max(0, start - 40), start)
+        place = -1 if before is None else text.rfind(BOXED, 0, start)
+        start = place if before is not None and place >= 0 and _end(text, place + len(BOXED)) == before.start() else -1
+    return [*inside][::-1]
+
+
+def _end(text: str, start: int) -> int:
+    """The place of the brace that closes one before `start`, or of the end of the text."""
     depth = 1
-    for at in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
+    for brace in BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            return text[start:at]
-    return None
+            return brace.start()
+    return len(text)
 
 
 # Values.
