@@ -279,6 +279,16 @@ def test_an_unknown_option_names_the_nearest():
         load_taskset("arithmetic", operatrs=3)
 
 
+@pytest.mark.parametrize("option", ["seed", "digits", "operators", "value_digits"])
+def test_true_is_no_number(option: str):
+    with pytest.raises(ConfigError, match=option):
+        load_taskset("arithmetic", **{option: True})
+
+
+def test_true_is_accepted_where_an_option_is_true_or_false():
+    assert load_taskset("arithmetic", brackets=True, state_size=True).task("train", 0).question
+
+
 def test_an_index_past_the_end_is_refused():
     taskset = load_taskset("craft")
     size = taskset.size("hard")
@@ -287,7 +297,7 @@ def test_an_index_past_the_end_is_refused():
         check_index(taskset, "hard", size)
 
 
-@pytest.mark.parametrize("value", ["x", [3], [5, 3], [0, 2], 1.5, [1, 2, 3]])
+@pytest.mark.parametrize("value", ["x", [3], [5, 3], [0, 2], 1.5, [1, 2, 3], True, [True, 3]])
 def test_an_invalid_range_is_refused(value: object):
     with pytest.raises(ConfigError, match="operators"):
         parse_range(value, name="operators")

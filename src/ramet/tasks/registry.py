@@ -79,7 +79,8 @@ def _check_types(name: str, make: Any, options: Mapping[str, Any]) -> None:
     hints = _hints(make.func if isinstance(make, partial) else make) if options else {}
     for option, value in options.items():
         try:
-            TypeAdapter(hints.get(option, Any)).validate_python(value)
+            # Pydantic takes true for 1, unless it is strict.
+            TypeAdapter(hints.get(option, Any)).validate_python(value, strict=isinstance(value, bool))
         except PydanticSchemaGenerationError:  # a type of our own: the taskset checks it
             continue
         except ValidationError as error:
@@ -217,7 +218,7 @@ def observed_sizes(taskset: HasSizes, tasks: Iterable[Task]) -> tuple[float, flo
 def parse_range(value: object, *, name: str, least: int = 1) -> tuple[int, int]:
     """The value of an option that is a range: `[3, 10]`, or one number for both ends."""
     ends = cast(list[object], list(value)) if isinstance(value, (list, tuple)) else [value, value]  # pyright: ignore[reportUnknownArgumentType]
-    if len(ends) != 2 or not all(isinstance(end, int) for end in ends):
+    if len(ends) != 2 or not all(type(end) is int for end in ends):
         raise ConfigError(f"{name} must be a whole number or a range [least, most]; got {value!r}")
     low, high = cast(tuple[int, int], tuple(ends))
     if not least <= low <= high:
