@@ -232,7 +232,9 @@ def _read(file: str | Path | None, check: str) -> list[Fields]:
         raise ConfigError("jsonl reads your own file: give its path as taskset.file=PATH")
     path = Path(file).expanduser()
     if not path.is_file():
-        raise ConfigError(f"jsonl: the file {path} does not exist")
+        raise ConfigError(
+            f"jsonl: {path} is no regular file" if path.exists() else f"jsonl: the file {path} does not exist"
+        )
     rows = list(read_lines(path))
     seen: set[str] = set()
     for place, row in enumerate(rows):
