@@ -178,8 +178,9 @@ def _scaled(match: re.Match[str]) -> Number | None:
     number, kind = match["number"], match.lastgroup
     if kind == "bottom":
         whole, rest = _decimal(number), _ratio(_decimal(match["top"]), _decimal(match["bottom"]))
-        is_mixed = isinstance(whole, int) and rest is not None and 0 < rest < 1
-        return whole + rest if is_mixed else rest
+        if isinstance(whole, int) and rest is not None and rest < 1:
+            return whole + rest
+        return rest
     if kind == "divisor":
         return _ratio(_decimal(number), _decimal(match["divisor"]))
     if kind in ("e", "ten"):
