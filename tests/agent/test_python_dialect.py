@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import anyio
+import anyio.lowlevel
 import pytest
 
 import ramet
@@ -34,7 +38,7 @@ class Scales:
         return f"text of {key}"
 
 
-def run(script: object, *, world: Scales | None = None, task: ramet.Task | None = None, **budget: object) -> ramet.Tree:
+def run(script: object, *, world: Any = None, task: ramet.Task | None = None, **budget: object) -> ramet.Tree:
     engine = ramet.ScriptedEngine(script)  # pyright: ignore[reportArgumentType]
     limits = ramet.Budget(**({"tokens": 20_000, "depth": 3, "nodes": 40} | budget))  # pyright: ignore[reportArgumentType]
 
@@ -313,6 +317,79 @@ def test_plain_and_async_functions_of_the_world_work_in_cells():
     tree = run_root(code, world=world)
     assert tree.root.value == [6, ["text of x", "text of y"]]
     assert "async fetch(key: str) -> str" in tree.root.pieces[0].text
+
+
+class Shop:
+    """Functions that return something to await: a plain wrapper, an object that is called, both with arguments set."""
+
+    def __init__(self) -> None:
+        self.context: dict[str, str] = {}
+        self.functions: dict[str, Any] = {
+            "wrapped": self.wrapped,
+            "called": Price(),
+            "set_async": partial(self.price, "a"),
+            "set_plain": partial(self.wrapped, "a"),
+            "set_called": partial(Price(), "a"),
+        }
+        self.asked = 0
+
+    async def price(self, item: str) -> str:
+        self.asked += 1
+        await anyio.lowlevel.checkpoint()
+        if item == "nothing":
+            raise ValueError("nothing has no price")
+        return f"price of {item}"
+
+    def wrapped(self, item: str) -> Any:
+        """A price."""
+        return self.price(item)
+
+
+class Price:
+    """The price of an item."""
+
+    async def __call__(self, item: str) -> str:
+        await anyio.lowlevel.checkpoint()
+        return f"price of {item}"
+
+
+@pytest.mark.parametrize("name", Shop().functions)
+def test_whatever_a_function_returns_can_be_awaited(name: str):
+    call = f"{name}()" if name.startswith("set_") else f"{name}('a')"
+    tree = run_root(cell(f"finish(await {call})"), world=Shop())
+    assert tree.root.value == "price of a"
+
+
+def test_calls_of_plain_functions_that_return_awaitables_run_together_and_fail_in_the_cell():
+    code = cell(
+        "import asyncio",
+        "parts = await asyncio.gather(wrapped('a'), wrapped('nothing'), called('b'), return_exceptions=True)",
+        "finish([str(part) for part in parts])",
+    )
+    tree = run_root(code, world=Shop())
+    assert tree.root.value == ["price of a", "nothing has no price", "price of b"]
+
+
+def test_an_object_with_an_async_call_is_described_as_async():
+    tree = run_root(cell("finish(1)"), world=Shop())
+    assert "async called(item: str) -> str" in tree.root.pieces[0].text
+    assert "\nwrapped(item: str)" in tree.root.pieces[0].text
+
+
+def test_what_a_cell_does_not_await_is_not_run():
+    """Python would warn of a coroutine that was never awaited, which fails a test."""
+    world = Shop()
+    tree = run_root(cell("wrapped('a')", "x = 1 / 0"), cell("wrapped('b')", "finish(1)"), world=world)
+    assert tree.root.value == 1
+    assert world.asked == 0
+
+
+def test_a_call_that_returns_an_awaitable_counts_once():
+    code = cell("finish([await wrapped('a'), await wrapped('b')])")
+    assert run_root(code, world=Shop(), max_calls=2).root.value == ["price of a", "price of b"]
+    tree = run_root(code, world=Shop(), max_calls=1)
+    assert tree.root.value != ["price of a", "price of b"]
+    assert "1 call" in results(tree)
 
 
 def test_two_trees_can_share_one_dialect():

@@ -10,11 +10,12 @@ Worker calls block, so they run in threads: the same code works under asyncio an
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -61,12 +62,16 @@ Snapshot = FunctionSnapshot | FutureSnapshot | NameLookupSnapshot | MontyComplet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCall:
-    """A call from inside a cell whose result comes later, through `resume`."""
+    """A call from inside a cell whose result comes later, through `resume`.
+
+    `returned` is what a plain function returned, if that has to be awaited.
+    """
 
     id: int
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    returned: Awaitable[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +222,12 @@ class Interpreter:
 
         return await self._use_worker(begin)
 
+    def close_calls(self) -> None:
+        """At the end of a cell: what functions returned and the cell has not awaited will never run."""
+        for host_call in self.calls.values():
+            if inspect.iscoroutine(host_call.returned):
+                host_call.returned.close()
+
     async def _use_worker(self, begin: Callable[[MontySession], Snapshot]) -> CellState:
         """Hold a worker while code runs. When the node is cancelled, the worker is killed, so this returns at once."""
         worker = Worker()
@@ -312,6 +323,10 @@ class Interpreter:
             return None, snapshot.resume({"exception": value.for_cell})
         if ends:
             return CellState(finished=True, value=value), snapshot
+        if inspect.isawaitable(value):
+            number, name = snapshot.call_id, snapshot.function_name
+            self.calls[number] = HostCall(id=number, name=name, args=(), kwargs={}, returned=value)
+            return None, snapshot.resume({"future": ...})
         return None, snapshot.resume({"return_value": value})
 
     def _failed(self, session: MontySession, error: MontyRuntimeError | MontySyntaxError) -> CellState:

@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import cast
 
 from ramet.agent.values import brief
 from ramet.interfaces import CutAnswer, HostFunction, Remaining, Report, Result
@@ -137,11 +139,18 @@ def signature(function: HostFunction) -> str:
     return str(written.replace(parameters=parameters, return_annotation=plain(written.return_annotation)))
 
 
+def is_async(function: HostFunction) -> bool:
+    """Whether a call has to be awaited, as far as that is known before it is made: a plain function may return one."""
+    while isinstance(function, partial):
+        function = cast(HostFunction, function.func)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
 def describe(functions: Mapping[str, HostFunction], *, awaited: bool) -> str:
     """Signatures and docstrings of functions, for the system prompt. With `awaited`, async ones are marked."""
     lines: list[str] = []
     for name, function in functions.items():
-        mark = "async " if awaited and inspect.iscoroutinefunction(function) else ""
+        mark = "async " if awaited and is_async(function) else ""
         lines.append(f"{mark}{name}{signature(function)}")
         lines += [f"    {line.strip()}" for line in (inspect.getdoc(function) or "").splitlines()]
     return "\n".join(lines)

@@ -6,7 +6,6 @@ and run in parallel, and the cell resumes as soon as the first child answers.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +35,7 @@ from ramet.agent.wording import (
     as_text,
     cut,
     describe,
+    is_async,
     missing_note,
     num_bytes,
     remaining_text,
@@ -146,7 +146,7 @@ class PythonSession:
         self._calls = 0  # of the cell
         self._answers = Answers()
         self._has_asyncio = False  # whether a cell used more of asyncio than the interpreter has
-        deferred = {name for name, function in host.functions.items() if inspect.iscoroutinefunction(function)}
+        deferred = {name for name, function in host.functions.items() if is_async(function)}
         functions: dict[str, Callable[..., Any]] = {
             **{name: self._counted(function) for name, function in host.functions.items()},
             "finish": self._finish,
@@ -235,7 +235,7 @@ class PythonSession:
 
     def _counted(self, function: HostFunction) -> HostFunction:
         """The function, with its calls counted against the limit of the turn."""
-        if self.host.budget.max_calls is None or inspect.iscoroutinefunction(function):
+        if self.host.budget.max_calls is None or is_async(function):
             return function
 
         def counted(*args: Any, **kwargs: Any) -> Any:
@@ -263,15 +263,18 @@ class PythonSession:
             cell = await self._rewrite(code)
         except MalformedAction as fault:
             return Outcome(results=[Result(f"cell {self._cells}", str(fault))], faults=1)
-        async with task_group() as group:
-            state = await self._start(code, cell)
-            while state.parked is not None:
-                self._start_calls(state, group, answers, notes)
-                self.host.node.state = State.WAITING
-                ready = await answers.wait(state.pending)
-                self.host.node.state = State.ACTING
-                state = await self.interpreter.resume(state.parked, ready)
-            group.cancel_scope.cancel()  # calls that the cell no longer awaits
+        try:
+            async with task_group() as group:
+                state = await self._start(code, cell)
+                while state.parked is not None:
+                    self._start_calls(state, group, answers, notes)
+                    self.host.node.state = State.WAITING
+                    ready = await answers.wait(state.pending)
+                    self.host.node.state = State.ACTING
+                    state = await self.interpreter.resume(state.parked, ready)
+                group.cancel_scope.cancel()  # calls that the cell no longer awaits
+        finally:
+            self.interpreter.close_calls()
         return self._outcome(state, answers, notes)
 
     async def _rewrite(self, code: str) -> Rewritten | None:
@@ -303,7 +306,7 @@ class PythonSession:
                 answers.set_timer(call.id, call.args[0] if call.args else None)
             elif call.name in DEFERRED:  # a clone has its start, and a parked task waits to be woken
                 continue
-            elif self._is_one_too_many():
+            elif call.returned is None and self._is_one_too_many():
                 answers.give(call.id, ValueError(too_many_calls(self._calls)))
             else:
                 answers.begin(call.id)
@@ -344,7 +347,8 @@ class PythonSession:
         return report.value if report.value is not None else cut(report.answer, self.host.result_bytes)
 
     async def _function(self, call: HostCall) -> object:
-        value = await call_async(self.host.functions[call.name], call.args, call.kwargs)
+        function = self.host.functions[call.name] if call.returned is None else lambda: call.returned
+        value = await call_async(function, call.args, call.kwargs)
         return value.for_cell if isinstance(value, Failed) else value
 
     def _outcome(self, state: CellState, answers: Answers, notes: list[Result]) -> Outcome:

@@ -6,7 +6,6 @@ clone gets the text.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from ramet.agent.wording import (
     context_block,
     cut,
     describe,
+    is_async,
     missing_note,
     num_bytes,
     remaining_text,
@@ -281,10 +281,10 @@ class ToolsSession:
             self._sort_call(number, call, turn)
         # Plain functions change the world in the order written; async functions run in parallel with the clones.
         for number, call, function in turn.functions:
-            if not inspect.iscoroutinefunction(function):
+            if not is_async(function):
                 await self._call(function, call, turn, number)
         reports: list[Report] = []
-        async_calls = [entry for entry in turn.functions if inspect.iscoroutinefunction(entry[2])]
+        async_calls = [entry for entry in turn.functions if is_async(entry[2])]
         async with task_group() if async_calls else nullcontext() as group:
             for number, call, function in async_calls:
                 if group is not None:
