@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import WordTokenizer
 from ramet.interfaces import TaskWorld
 from ramet.tokens.render import TokenRenderer
-from ramet.types import Prompt, Task
+from ramet.types import Piece, Prompt, Stop, Task
 from tests.conftest import in_virtual_time
 
 ENGINE = ramet.ScriptedEngine(lambda prompt: "Answer: 4")
@@ -53,6 +54,26 @@ def test_show_budget_puts_the_remaining_budget_into_the_prompt():
     options = TreeOptions(engine=ENGINE, budget=ramet.Budget(tokens=700))
     prompts = [TreeRun("q", replace(options, show_budget=show)).tree.root.pieces[0].text for show in (False, True)]
     assert ["700 tokens" in prompt for prompt in prompts] == [False, True]
+
+
+@pytest.mark.parametrize("dialect", ["tools", "python", "terse"])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"seconds": 86_400.0},
+        {"tokens": 90_000_000, "turns": 5000, "nodes": 200_000, "depth": 1000, "seconds": 1e6, "window": 200_000},
+    ],
+    ids=str,
+)
+def test_room_is_kept_for_the_longest_closing_message_of_any_budget(dialect: str, limits: dict[str, Any]):
+    engine = ramet.ScriptedEngine(lambda prompt: "Answer: 4", token_ids=False)  # sizes are bytes
+    budget, renderer = ramet.Budget(**limits), engine.renderer
+    run = TreeRun("q", TreeOptions(engine=engine, budget=budget, dialect=dialect, show_budget=True))
+    before = Piece(sampled=True, text="")
+    for why in (Stop.BUDGET, Stop.TURNS, Stop.WINDOW, Stop.DEADLINE):
+        message = f"{run.remaining(run.root)}\n\n{run.dialect.closing(why)}"
+        assert renderer.size(renderer.reply(message, after=before)) <= run.closing_size(renderer)
 
 
 class SmallModel(ramet.ScriptedEngine):

@@ -215,7 +215,7 @@ class TreeRun:
         reasons = [why for why in CLOSING_REASON if why is not Stop.REPEATS or self.budget.repeats is not None]
         messages = [self.dialect.closing(why) for why in reasons]
         if self.options.show_budget:
-            longest = Remaining(tokens=1_000_000, turns=100, clones=10_000, levels=100, seconds=1.0)
+            longest = _most(self.budget)
             messages = [f"{self.dialect.remaining(longest)}\n\n{text}" for text in messages]
         return _largest(renderer, before, tuple(messages))
 
@@ -223,6 +223,17 @@ class TreeRun:
 def within_window(budget: Budget, engine: Engine) -> Budget:
     """The budget with the window of the engine's model, where that is known and smaller."""
     return replace(budget, window=min(engine.window, budget.window)) if isinstance(engine, Windowed) else budget
+
+
+def _most(budget: Budget) -> Remaining:
+    """At least as much as a node of this budget ever has left: no message about it is longer."""
+    return Remaining(
+        tokens=max(1_000_000, budget.tokens),
+        turns=max(100, budget.turns),
+        clones=max(10_000, budget.nodes),
+        levels=max(100, budget.depth),
+        seconds=max(1.0, budget.seconds or 0.0),
+    )
 
 
 def _shortage(node_run: NodeRun) -> int:
