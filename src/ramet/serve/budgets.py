@@ -21,6 +21,7 @@ LIMITS = (
     *("tokens", "nodes", "depth", "seconds", "money", "children", "turns", "repeats", "window", "path_tokens"),
     *("node_tokens", "root_tokens", "clone_tokens", "max_calls", "max_result_chars", "result_bytes", "output_bytes"),
 )
+ROLES = ("root_tokens", "clone_tokens")  # caps that replace `node_tokens` for a role
 Limits = Mapping[str, Any]
 
 
@@ -80,7 +81,7 @@ def lowest(budget: Budget, *limits: tuple[str, Limits]) -> Budget:
     for param, asked in limits:
         if not asked:
             continue
-        lowered = {key: _lower(budget, key, value) for key, value in asked.items()}
+        lowered = {key: _lower(budget, key, value) for key, value in _by_role(budget, asked).items()}
         try:
             budget = replace(budget, **lowered)
         except (ConfigError, TypeError) as error:
@@ -88,8 +89,18 @@ def lowest(budget: Budget, *limits: tuple[str, Limits]) -> Budget:
     return budget
 
 
+def _by_role(budget: Budget, asked: Limits) -> Limits:
+    """The limits, with `node_tokens` also as the cap of every role that has one in the budget and none in `asked`.
+
+    Such a cap replaces the budget's `node_tokens`, so that lowering `node_tokens` alone would not lower it.
+    """
+    if "node_tokens" not in asked:
+        return asked
+    return {**{role: asked["node_tokens"] for role in ROLES if getattr(budget, role) is not None}, **asked}
+
+
 def _lower(budget: Budget, key: str, value: object) -> object:
     """The lower of the budget's limit and `value`, which `Budget` checks if it is no number."""
-    own = getattr(budget, key)
+    own = budget.own_tokens(root=key == "root_tokens") if key in ROLES else getattr(budget, key)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if own is None or not number else min(own, cast(float, value))
