@@ -127,8 +127,8 @@ class Budget:
         self._check_counts()
         for name in ("seconds", "money"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0 < value < float("inf")):
-                raise ConfigError(f"budget.{name} is a number above 0, or left out; got {value!r}")
+            if value is not None and not (_is_number(value) and 0 < value < LARGEST):
+                raise ConfigError(f"budget.{name} is a number above 0 and below 2^62, or left out; got {value!r}")
         for name in ("prices", "clone_prices"):
             prices = getattr(self, name)
             if not isinstance(prices, Prices) and not (prices is None and name == "clone_prices"):

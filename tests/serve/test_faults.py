@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import httpx
 import pytest
 
 from ramet.engine.scripted import ScriptedEngine
+from ramet.serve.app import CHAT, Endpoint
+from ramet.serve.fields import Fields
 from ramet.serve.server import Served, bind
 from ramet.store import read_trees
 from ramet.types import Stop
@@ -130,6 +133,26 @@ def test_a_mistake_of_the_servers_own_code_is_a_500_that_clients_can_read(tmp_pa
         assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
         assert "bug" not in response.text
         until_idle(found)
+
+
+def test_a_request_that_no_check_foresaw_is_a_400_with_a_traceback_in_the_log(
+    server: Served, caplog: pytest.LogCaptureFixture
+):
+    def read(body: Fields, **_: Any) -> Any:
+        raise KeyError("nobody\x1b[31m thought of this")
+
+    app = Endpoint(server.service, replace(CHAT, read=read))
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.post("/", json=body("hello"))
+
+    with caplog.at_level("ERROR", "uvicorn.error"):
+        response = anyio.run(ask)
+    assert response.status_code == 400
+    assert "nobody" not in response.text
+    assert "KeyError: 'nobody" in caplog.text
+    assert "\x1b" not in caplog.text
 
 
 def test_the_python_dialect_answers_with_values_of_its_cells(tmp_path: Path):

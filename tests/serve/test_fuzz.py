@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet import HttpEngine
+from ramet.serve.responses import ECHOED
 from ramet.serve.server import Served
 from tests.serve.scripted import served, until_idle
 
@@ -129,6 +131,97 @@ def test_no_bytes_break_the_server(client: httpx.Client, text: bytes):
     response = client.post("/chat/completions", content=text)
     assert response.status_code == 400
     check(response)
+
+
+def nested(depth: int) -> Any:
+    found: Any = 1
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+EXTREMES = [10**400, -(10**400), 2**63, 1e308, float("inf"), float("nan"), 0, -1, True, "\ud800", "", nested(180)]
+BOTH = ("stream", "temperature", "seed", "top_p", "top_k", "metadata", "instructions", "top_logprobs", "text")
+NAMES = (
+    *BOTH,
+    "n",
+    "max_tokens",
+    "max_output_tokens",
+    "frequency_penalty",
+    "logprobs",
+    "stop",
+    "parallel_tool_calls",
+)
+LIMITS = ("tokens", "nodes", "depth", "seconds", "money", "window", "turns", "path_tokens", "root_tokens")
+PATHS = ["/chat/completions", "/responses"]
+
+
+def answered(client: httpx.Client, path: str, goal: str, body: Any) -> None:
+    """A response without an error of the server, complete also if it is a stream."""
+    base = {"model": "ramet", "messages": [{"role": "user", "content": goal}], "input": goal}
+    response = client.post(path, content=json.dumps(base | body))
+    check(response)
+    if response.headers["content-type"].startswith("text/event-stream"):
+        assert "[DONE]" in response.text or '"type":"response.' in response.text.splitlines()[-2]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", [*NAMES, *(f"ramet.budget.{name}" for name in LIMITS)])
+def test_no_extreme_value_of_a_field_breaks_the_server(client: httpx.Client, path: str, name: str):
+    for number, value in enumerate([*EXTREMES, *({"a": value} for value in EXTREMES)]):
+        limit = name.removeprefix("ramet.budget.")
+        field = {name: value} if limit == name else {"ramet": {"budget": {limit: value}}}
+        answered(client, path, "hello", {"stream": number % 2 == 0, **field})
+        if name in ECHOED:
+            answered(client, path, "hello", {"stream": True, **field})
+
+
+ODD = st.fixed_dictionaries(
+    {"type": st.sampled_from(["integer", "nonsense"]) | st.sampled_from(EXTREMES)}
+) | st.sampled_from(EXTREMES)
+SCHEMAS = st.fixed_dictionaries(
+    {
+        "type": st.just("object"),
+        "properties": st.fixed_dictionaries(
+            {
+                "a": st.sampled_from(["default", "examples", "const", "enum", "items"]).map(
+                    lambda key: {"$ref": f"#/properties/b/{key}"}
+                ),
+                "b": st.dictionaries(st.sampled_from(["default", "examples", "const", "description"]), ODD),
+            }
+        ),
+    }
+)
+
+
+@settings(max_examples=60)
+@given(path=st.sampled_from(PATHS), schema=SCHEMAS, stream=st.booleans())
+def test_no_schema_breaks_the_server_when_an_answer_is_checked(
+    client: httpx.Client, path: str, schema: Any, stream: bool
+):
+    whole = {"type": "json_schema", "name": "x", "schema": schema}
+    body = {"text": {"format": whole}, "response_format": {"type": "json_schema", "json_schema": whole}}
+    answered(client, path, 'json {"a": 1}', {"stream": stream, **body})
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory, server: Served) -> Generator[httpx.Client]:
+    """Tools of the client are sent to another server."""
+    engine = HttpEngine(server.url, model="scripted")
+    settings: dict[str, Any] = {"dialect": "native", "budget.depth": 0}
+    with (
+        served(tmp_path_factory.mktemp("native"), engine=engine, **settings) as found,
+        httpx.Client(base_url=found.url, timeout=60.0, headers={"content-type": "application/json"}) as client,
+    ):
+        yield client
+
+
+@settings(max_examples=20)
+@given(path=st.sampled_from(PATHS), odd=st.sampled_from(EXTREMES), stream=st.booleans())
+def test_no_parameters_of_a_tool_break_the_dialect_native(native: httpx.Client, path: str, odd: Any, stream: bool):
+    function = {"name": "f", "parameters": {"type": "object", "description": odd, str(odd)[:9]: 1}}
+    whole = {"type": "function", "function": function, **function}
+    answered(native, path, "hello", {"stream": stream, "tools": [whole]})
 
 
 def test_the_server_is_whole_after_all_of_that(client: httpx.Client, server: Served):

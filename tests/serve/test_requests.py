@@ -130,12 +130,20 @@ def test_fields_that_change_nothing_are_accepted():
         (b"\xff\xfe", "not valid JSON"),
         (b"[1]", "the body is a JSON object; got an array"),
         (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", "nested too deeply"),
+        (b'{"a": NaN}', "NaN is no number of JSON"),
+        (b'{"a": -1e999}', "-Infinity is no number of JSON"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
     ],
 )
 def test_a_body_that_is_no_json_object_is_a_400(body: bytes, message: str):
     with pytest.raises(RequestError, match=message):
         parse_body(body)
+
+
+def test_lone_surrogates_are_replaced_in_every_text_of_a_body():
+    body = parse_body(rb'{"\ud800": {"a": ["\udfff", "\ud83d\ude00"]}}')
+    assert body.values == {"\ufffd": {"a": ["\ufffd", "\N{GRINNING FACE}"]}}
 
 
 def test_the_name_of_a_model_may_have_colons_of_its_own():
@@ -235,6 +243,7 @@ def test_a_schema_tells_why_a_text_does_not_match(text: str, problem: str | None
         {"items": 3},
         {"$ref": "#/$defs/none"},
         {"$ref": "https://example.org"},
+        {"properties": {"a": {"$ref": "#/properties/b/default"}, "b": {"default": {"type": "nonsense"}}}},
         {"anyOf": []},
         {"required": [1]},
         {"minimum": "x"},

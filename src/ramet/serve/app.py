@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ramet.agent.dialects import make_dialect
 from ramet.agent.task_groups import task_group
+from ramet.budget import Budget
 from ramet.draw import counted
 from ramet.errors import EngineError
 from ramet.interfaces import Engine
@@ -28,7 +31,7 @@ from ramet.serve.asking import TOO_LITTLE_MONEY, Answer, Ask, Asked, OnProgress
 from ramet.serve.budgets import lowest
 from ramet.serve.conversation import Remembered
 from ramet.serve.errors import RequestError
-from ramet.serve.fields import parse_body
+from ramet.serve.fields import Fields, parse_body
 from ramet.serve.gate import Gate, shutting_down
 from ramet.serve.keys import Account, Keyring, Reservation
 from ramet.serve.metrics import Metrics
@@ -48,12 +51,14 @@ from ramet.serve.wire import (
     start_events,
     until_disconnect,
 )
+from ramet.types import printable
 
 TREE_HEADER = "x-ramet-tree"
 KEEP_ALIVE_S = 15.0
 SEND_S = 60.0  # for a client to read one event
 BODIES_TOGETHER = 16  # largest bodies that are read at once
 CLIENT_GONE = 499  # in metrics; no client ever reads it
+ERRORS = logging.getLogger("uvicorn.error")  # on the server's stderr, also with --quiet
 Log = Callable[[str], None]
 
 
@@ -176,9 +181,9 @@ class Endpoint:
             account = service.account(scope)
             check_json(scope)
             body = parse_body(await service.bodies.read(scope, receive))
-            ask = self.form.read(body, served=service.served, remembered=_remembered(service.store, account))
+            ask, budget = self._read(body, account)
             group.start_soon(until_disconnect, receive, group.cancel_scope)
-            reservation = account.reserve(lowest(service.config.budget, *ask.limits))
+            reservation = account.reserve(budget)
             try:
                 async with service.gate.place():
                     return await self._play(ask, reservation, send)
@@ -188,6 +193,21 @@ class Endpoint:
             if error.status != CLIENT_GONE:
                 await send_error(send, error)
             return error.status
+
+    def _read(self, body: Fields, account: Account) -> tuple[Ask, Budget]:
+        """What a request asks for, and its budget before its key lowers it.
+
+        An exception that is no `RequestError` means that a check is missing: it is logged, and the client gets a 400.
+        """
+        service = self.service
+        try:
+            ask = self.form.read(body, served=service.served, remembered=_remembered(service.store, account))
+            return ask, lowest(service.config.budget, *ask.limits)
+        except RequestError:
+            raise
+        except Exception:  # noqa: BLE001  a bug of ours in reading a request must not be a 500
+            ERRORS.error("a request that could not be read\n%s", printable(traceback.format_exc()))
+            raise RequestError(400, "the request could not be read; the server's log has the details") from None
 
     async def _play(self, ask: Ask, reservation: Reservation, send: Send) -> int:
         lines, heard = anyio.create_memory_object_stream[str](float("inf"))

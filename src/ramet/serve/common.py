@@ -114,7 +114,7 @@ def reasoning_tokens(answer: Answer) -> int:
 
 
 def encode(event: object) -> str:
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    return clean(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
 
 
 def sse(event: dict[str, Any], *, name: str | None = None) -> bytes:

@@ -4,25 +4,50 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ramet.serve.errors import RequestError, wrong
 from ramet.types import clean
 
 SHOWN = 60  # characters of a wrong value in an error
+MAX_DEPTH = 200  # of arrays and objects in each other
 
 
 def parse_body(body: bytes) -> Fields:
-    """The JSON object of a request. Text that is no JSON, or too deep or too long a number, is a 400."""
+    """The JSON object of a request, without lone surrogates. No JSON, or too deep or too long a number, is a 400."""
     try:
-        found: object = json.loads(body)
+        text = clean(json.dumps(json.loads(body), ensure_ascii=False))
+        found: object = json.loads(text, parse_constant=_no_number)
+        if too_deep(found):
+            raise RecursionError
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise RequestError(400, f"the body is not valid JSON: {reason[:200]}") from None
     if not isinstance(found, dict):
         raise RequestError(400, f"the body is a JSON object; got {kind(found)}")
     return Fields(cast(dict[str, Any], found))
+
+
+def _no_number(word: str) -> float:
+    """NaN, Infinity and -Infinity, which Python reads and other servers refuse. 1e999 is Infinity, too."""
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def too_deep(value: object) -> bool:
+    """Whether arrays and objects are in each other more than `MAX_DEPTH` times: work on them could end the stack."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for item in level for inner in _inside(item)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast(dict[str, object], value).values()
+    return cast(list[object], value) if isinstance(value, list) else ()
 
 
 def kind(value: object) -> str:
@@ -131,7 +156,7 @@ class Fields:
         value = self.values.get(key)
         if value is None or any(type(value) is type(word) and value == word for word in unless):
             return
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and float(value) in unless:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value in unless:
             return
         name = self.name(key)
         raise wrong(name, f"{name} is not supported: {reason}", code="unsupported_parameter")

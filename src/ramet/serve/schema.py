@@ -6,7 +6,7 @@ Checking is bounded: a schema of a client may refer to itself in ways that would
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -63,6 +63,7 @@ class Schema:
 def read_schema(definition: Mapping[str, Any], param: str) -> Schema:
     """A schema whose every keyword is known; anything else is a 400 that names the keyword."""
     waiting: list[tuple[object, str, int]] = [(definition, param, 0)]
+    schemas: list[Mapping[str, Any]] = []
     steps = 0
     while waiting:
         schema, place, depth = waiting.pop()
@@ -73,12 +74,13 @@ def read_schema(definition: Mapping[str, Any], param: str) -> Schema:
             continue
         if not isinstance(schema, dict):
             raise wrong(place, f"{place} is a schema: an object; got {shown(schema)}")
-        waiting += [(inner, name, depth + 1) for name, inner in _inner(cast(dict[str, Any], schema), place)]
-    _check_references(definition, definition, param)
+        schemas.append(cast(dict[str, Any], schema))
+        waiting += [(inner, name, depth + 1) for name, inner in _inner(schemas[-1], place)]
+    _check_references(schemas, definition, param)
     return Schema(definition)
 
 
-def _inner(schema: dict[str, Any], place: str) -> list[tuple[str, object]]:
+def _inner(schema: Mapping[str, Any], place: str) -> list[tuple[str, object]]:
     """The schemas inside a schema, after its own keywords have been checked."""
     for key, value in schema.items():
         if key not in CHECKED and key not in NOTES:
@@ -116,19 +118,13 @@ def _items(value: object) -> list[object]:
     return cast(list[object], value) if isinstance(value, list) else [value]
 
 
-def _check_references(schema: object, whole: Mapping[str, Any], param: str) -> None:
-    """Every `$ref` leads to a schema."""
-    waiting = [schema]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, list):
-            waiting += cast(list[object], found)
-        elif isinstance(found, dict):
-            entries = cast(dict[str, object], found)
-            reference = entries.get("$ref")
-            if isinstance(reference, str) and _resolve(whole, reference) is None:
-                raise RequestError(400, f"{param} refers to {shown(reference)}, which it does not have", param=param)
-            waiting += entries.values()
+def _check_references(schemas: Sequence[Mapping[str, Any]], whole: Mapping[str, Any], param: str) -> None:
+    """Every `$ref` leads to one of the schemas, and not to a default or an example, whose keywords were not checked."""
+    known = set(map(id, schemas))
+    for schema in schemas:
+        reference = schema.get("$ref")
+        if reference is not None and id(_resolve(whole, reference)) not in known:
+            raise RequestError(400, f"{param} refers to {shown(reference)}, which it does not have", param=param)
 
 
 def _resolve(whole: Mapping[str, Any], reference: str) -> Mapping[str, Any] | None:

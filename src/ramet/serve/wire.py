@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from ramet.serve.errors import RequestError
 from ramet.serve.settings import is_loopback
+from ramet.types import clean
 
 JSON = "application/json"
 KEEP_ALIVE = b": the tree is running\n\n"
@@ -88,7 +89,7 @@ def check_json(scope: Scope) -> None:
 
 
 async def send_json(send: Send, status: int, body: Any, headers: Mapping[str, str] | None = None) -> None:
-    text = json.dumps(body, ensure_ascii=False).encode(errors="replace")
+    text = clean(json.dumps(body, ensure_ascii=False)).encode()
     await send_bytes(send, status, text, JSON, headers)
 
 
