@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.budget import PICO, Budget, Prices
-from ramet.errors import ConfigError, StoreError
+from ramet.errors import ConfigError
 from ramet.serve.errors import RequestError
 from ramet.serve.keys import Account, KeyConfig, Keyring, Reservation, read_keys
 from ramet.serve.settings import check_address
@@ -135,15 +135,3 @@ def test_no_order_of_requests_uses_more_than_a_day_has(steps: list[tuple[bool, i
         assert (alice.tokens, alice.cost) == (tokens, cost)
         assert tokens + alice.held_tokens <= 5000
         assert cost + alice.held_cost <= 0.003 * PICO
-
-
-def test_what_was_used_today_outlives_the_process(tmp_path: Path):
-    keys = Keyring({"a": KeyConfig(key=SECRET, tokens_per_day=1500)}, budget=BUDGET)
-    keys.account(SECRET).reserve(BUDGET).settle(Usage(tokens=1000, cost=5))
-    Keyring.save(tmp_path / "today.json", keys.used())
-    again = Keyring({"a": KeyConfig(key=SECRET, tokens_per_day=1500)}, budget=BUDGET)
-    again.load(tmp_path / "today.json")
-    assert again.account(SECRET).reserve(BUDGET).budget.tokens == 500
-    (tmp_path / "today.json").write_text('{"a": 3}')
-    with pytest.raises(StoreError, match="what keys have used today"):
-        again.load(tmp_path / "today.json")

@@ -9,8 +9,6 @@ import anyio
 import anyio.lowlevel
 
 import ramet
-from ramet.budget import Budget
-from ramet.serve.keys import Keyring
 from ramet.serve.storing import TreeStore
 from ramet.store import read_trees
 from ramet.store.chunks import ChunkWriter
@@ -28,7 +26,7 @@ def make_run(folder: Path) -> ramet.RunDir:
 
 def test_a_tree_that_ends_while_another_is_written_is_written_next_without_a_pause(tmp_path: Path):
     lines: list[str] = []
-    store = TreeStore(make_run(tmp_path), Keyring({}, budget=Budget()), usage=None, log=lines.append)
+    store = TreeStore(make_run(tmp_path), usage=None, log=lines.append)
 
     async def play() -> float:
         began = anyio.current_time()
@@ -46,6 +44,21 @@ def test_a_tree_that_ends_while_another_is_written_is_written_next_without_a_pau
     assert in_virtual_time(play) == 0.0
     assert [tree.task.question for tree in read_trees(store.run_dir.path)] == ["one", "two"]
     assert lines == []
+
+
+def test_trees_are_written_by_one_at_a_time(tmp_path: Path):
+    store = TreeStore(make_run(tmp_path), usage=None, log=lambda _: None)
+
+    async def play() -> None:
+        async with anyio.create_task_group() as group:
+            for number in range(8):
+                store.put(await make_tree(str(number)), "")
+                group.start_soon(store.flush)
+                await anyio.lowlevel.checkpoint()  # the tree is being written, in another thread
+
+    in_virtual_time(play)
+    assert [tree.task.question for tree in read_trees(store.run_dir.path)] == list("01234567")
+    assert store.error is None
 
 
 def test_a_chunk_holds_the_same_trees_while_it_grows_and_when_it_is_full(tmp_path: Path):

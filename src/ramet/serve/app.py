@@ -276,6 +276,7 @@ class Endpoint:
         service, tree, owner = self.service, asked.tree, reservation.account.name
         running = service.running[tree.id] = Running(asked=asked, owner=owner)
         problem: RequestError | None = shutting_down()
+        service.store.start(reservation)
         try:
             with running.scope:
                 await asked.run.run()

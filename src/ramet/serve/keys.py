@@ -14,7 +14,6 @@ requests that run at the same time.
 from __future__ import annotations
 
 import hmac
-import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -26,10 +25,9 @@ from typing import Any, cast
 
 from ramet.budget import PICO, Budget
 from ramet.config import build
-from ramet.errors import ConfigError, StoreError, did_you_mean
+from ramet.errors import ConfigError, did_you_mean
 from ramet.serve.budgets import LIMITS, lowest
 from ramet.serve.errors import RequestError
-from ramet.store.atomic import write_text
 from ramet.types import Usage
 
 SHORTEST_KEY = 16  # characters
@@ -81,6 +79,8 @@ class Account:
     cost: int = 0  # trillionths of a dollar
     held_tokens: int = 0
     held_cost: int = 0
+    started_tokens: int = 0  # held for trees that have started, and so may be used
+    started_cost: int = 0
     running: int = 0
 
     def reserve(self, budget: Budget) -> Reservation:
@@ -135,6 +135,14 @@ class Account:
             retry=bool(self.running),
         )
 
+    def charge(self, day: str, tokens: int, cost: int) -> None:
+        """Add what was used on a day: the day of the account, or a later one, which it then begins."""
+        if day > self.day:
+            self.day, self.tokens, self.cost = day, 0, 0
+        if day == self.day:
+            self.tokens += tokens
+            self.cost += cost
+
     def _begin_day(self) -> None:
         day = self.today().date().isoformat()
         if day != self.day:
@@ -150,7 +158,14 @@ class Reservation:
     tokens: int = 0
     cost: int = 0
     rest_of_money: bool = False  # the budget's money is what is left of the key's day
+    started: bool = False
     settled: bool = False
+
+    def start(self) -> None:
+        """The tree starts: from now on tokens may be generated."""
+        self.started = True
+        self.account.started_tokens += self.tokens
+        self.account.started_cost += self.cost
 
     def settle(self, used: Usage | None) -> None:
         """Charge what was used and give the rest back. None: no tree was started."""
@@ -162,6 +177,9 @@ class Reservation:
         account.running -= 1
         account.held_tokens -= self.tokens
         account.held_cost -= self.cost
+        if self.started:
+            account.started_tokens -= self.tokens
+            account.started_cost -= self.cost
         if used is not None:
             account.tokens += used.tokens + used.lost_tokens
             account.cost += used.cost
@@ -197,38 +215,11 @@ class Keyring:
             raise RequestError(401, f"{why}: send the header Authorization: Bearer KEY", code="invalid_api_key")
         return found
 
-    # What was used today outlives the process.
-
     @property
     def has_days(self) -> bool:
         """Whether any limit is one of a day."""
         limits = [account.limits for account in self.accounts.values() if account.limits is not None]
         return any(key.tokens_per_day is not None or key.money_per_day is not None for key in limits)
-
-    def load(self, file: Path) -> None:
-        """Continue with what was used, if the file has it."""
-        try:
-            stored = json.loads(file.read_text(encoding="utf-8"))
-            for name, used in stored.items():
-                if name in self.accounts:
-                    account = self.accounts[name]
-                    account.day, account.tokens, account.cost = str(used["day"]), int(used["tokens"]), int(used["cost"])
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise StoreError(f"cannot read {file}, what keys have used today: {error!r}") from None
-
-    def used(self) -> str:
-        """What was used today, as the text of the file."""
-        facts = {a.name: {"day": a.day, "tokens": a.tokens, "cost": a.cost} for a in self.accounts.values()}
-        return json.dumps(facts, indent=1)
-
-    @staticmethod
-    def save(file: Path, used: str) -> None:
-        try:
-            write_text(file, used)
-        except OSError as error:
-            raise StoreError(f"cannot write {file}: {error.strerror}") from None
 
 
 def read_keys(file: Path) -> dict[str, KeyConfig]:

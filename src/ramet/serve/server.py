@@ -19,6 +19,7 @@ from ramet.errors import ConfigError
 from ramet.interfaces import Engine
 from ramet.serve.keys import Keyring, read_keys
 from ramet.serve.settings import ServeConfig, check_address, is_loopback
+from ramet.serve.usage import UsageFiles
 from ramet.store.lock import exclusive_lock
 from ramet.store.run_dir import RunDir
 from ramet.types import printable
@@ -102,17 +103,16 @@ def opened_service(
     from ramet.serve.storing import TreeStore
 
     with ExitStack() as stack:
-        usage: Path | None = None
+        usage: UsageFiles | None = None
         if keys.has_days:
             folder = runs / USAGE
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(exclusive_lock(folder))
-            usage = folder / "today.json"
-            keys.load(usage)
+            usage = UsageFiles(folder, keys)
         run = RunDir.create(runs, f"serve-{config.model}", config=config, kind="serve")
         stack.enter_context(exclusive_lock(run.path))
         log = _log(say)
-        store = TreeStore(run, keys, usage=usage, log=log)
+        store = TreeStore(run, usage=usage, log=log)
         yield Service(config, engine, clone_engine=clone_engine, keys=keys, store=store, log=log)
 
 

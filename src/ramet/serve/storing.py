@@ -13,7 +13,8 @@ from pathlib import Path
 import anyio
 
 from ramet.errors import StoreError
-from ramet.serve.keys import Keyring
+from ramet.serve.keys import Reservation
+from ramet.serve.usage import UsageFiles
 from ramet.store.chunks import ChunkWriter
 from ramet.store.run_dir import RunDir
 from ramet.store.tree_files import read_file
@@ -45,15 +46,15 @@ class Entry:
 class TreeStore:
     """The trees of a server. `run` writes them until it is cancelled; `flush` writes what is left."""
 
-    def __init__(self, run_dir: RunDir, keys: Keyring, *, usage: Path | None, log: Callable[[str], None]) -> None:
+    def __init__(self, run_dir: RunDir, *, usage: UsageFiles | None, log: Callable[[str], None]) -> None:
         self.run_dir = run_dir
         self.error: str | None = None  # of the last write
         self.errors = 0
-        self._keys = keys
         self._usage = usage
         self._log = log
         self._chunks = ChunkWriter(run_dir)
         self._waiting: list[Entry] = []
+        self._writing = anyio.Lock()
         self._added = anyio.Event()
         self._recent: OrderedDict[str, Kept] = OrderedDict()
         self._work: OrderedDict[str, str] = OrderedDict()
@@ -65,6 +66,15 @@ class TreeStore:
         self._waiting.append(entry)
         self._added.set()
         return entry
+
+    def start(self, reservation: Reservation) -> None:
+        """A tree starts. Its reservation is written first: if the server is killed, it counts as used."""
+        reservation.start()
+        try:
+            if self._usage is not None:
+                self._usage.started(reservation)
+        except StoreError as error:
+            self._failed(str(error))
 
     async def add(self, tree: Tree, owner: str) -> None:
         """Have a tree written, and wait for that. If the disk refuses it, the client gets its answer all the same."""
@@ -81,14 +91,20 @@ class TreeStore:
 
     async def flush(self) -> None:
         """Write all trees that wait."""
+        async with self._writing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         batch, self._waiting = self._waiting, []
         if not batch:
             return
-        used = self._keys.used() if self._usage is not None else None
+        used = None if self._usage is None else self._usage.snapshot()
         try:
             with anyio.CancelScope(shield=True):
                 file = await anyio.to_thread.run_sync(self._write, [entry.tree for entry in batch], used)
                 self._stored(batch, file)
+                if self._usage is not None:
+                    self._usage.saved()
         except StoreError as error:
             self._keep(batch, str(error))
         for entry in batch:
@@ -96,14 +112,17 @@ class TreeStore:
 
     def _write(self, trees: list[Tree], used: str | None) -> Path:
         if self._usage is not None and used is not None:
-            self._keys.save(self._usage, used)
+            self._usage.save(used)
         return self._chunks.add(trees)
 
-    def _keep(self, batch: list[Entry], error: str) -> None:
+    def _failed(self, error: str) -> None:
         if error != self.error:
             self._log(f"trees are not stored: {error}")
         self.error = error
         self.errors += 1
+
+    def _keep(self, batch: list[Entry], error: str) -> None:
+        self._failed(error)
         unwritten = batch + self._waiting
         if len(unwritten) > MAX_UNWRITTEN:
             self._log(f"{len(unwritten) - MAX_UNWRITTEN:,} trees are lost: they could not be stored")
