@@ -235,8 +235,28 @@ def test_a_schema_tells_why_a_text_does_not_match(text: str, problem: str | None
 
 
 @pytest.mark.parametrize(
+    ("step", "multiples", "others"),
+    [
+        (2, ["0", "-4", "6.0", "1e308", "1" + "0" * 400], ["1", "2.5", "1e999", "true", "2e-1"]),
+        (0.1, ["0.3", "0.7", "1.1", "3", "1e22", "-2.2"], ["0.35", "0.10000001", "1e-5"]),
+        (1e-300, ["1e-300", "1"], ["1.5e-300", "1e-301"]),
+    ],
+)
+def test_multiples_are_those_of_the_numbers_as_they_are_written(step: float, multiples: list[str], others: list[str]):
+    schema = read_schema({"type": "number", "multipleOf": step}, "schema")
+    assert [text for text in multiples if schema.problem(text) is not None] == []
+    assert [text for text in others if schema.problem(text) is None] == []
+    assert schema.problem(others[0]) == f"$ is {others[0]}, and its multipleOf is {step}"
+    assert read_schema({"multipleOf": 2}, "schema").problem('"a text"') is None
+
+
+@pytest.mark.parametrize(
     "schema",
     [
+        {"multipleOf": 0},
+        {"multipleOf": "2"},
+        {"multipleOf": True},
+        {"multipleOf": float("inf")},
         {"pattern": "(a+)+$"},
         {"type": "text"},
         {"properties": []},

@@ -6,8 +6,10 @@ Checking is bounded: a schema of a client may refer to itself in ways that would
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, cast
 
 from ramet.serve.errors import RequestError, wrong
@@ -26,7 +28,7 @@ BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 SIZES = ("minLength", "maxLength", "minItems", "maxItems")
 CHECKED = (
     *("type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "oneOf", "allOf"),
-    *("$ref", "$defs", "definitions", *BOUNDS, *SIZES),
+    *("$ref", "$defs", "definitions", "multipleOf", *BOUNDS, *SIZES),
 )
 NOTES = ("title", "description", "default", "examples", "format", "$schema", "$id", "$comment", "deprecated")
 MAX_STEPS = 20_000  # of one check
@@ -97,7 +99,8 @@ def _inner(schema: Mapping[str, Any], place: str) -> list[tuple[str, object]]:
 def _check_keyword(key: str, value: object, place: str) -> None:
     """The value of one keyword; schemas inside it are checked by the caller."""
     items = _items(value)
-    is_list, is_number = isinstance(value, list), isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_list, is_number = isinstance(value, list), _is_number(value)
+    is_step = _is_number(value) and 0 < cast(float, value) < math.inf
     accepted: dict[str, tuple[str, bool]] = {
         **dict.fromkeys(("properties", "$defs", "definitions"), ("an object", isinstance(value, dict))),
         **dict.fromkeys(("anyOf", "oneOf", "allOf"), ("an array of schemas", is_list and bool(items))),
@@ -105,6 +108,7 @@ def _check_keyword(key: str, value: object, place: str) -> None:
         "enum": ("an array", is_list),
         "$ref": ("a string", isinstance(value, str)),
         **dict.fromkeys((*BOUNDS, *SIZES), ("a number", is_number)),
+        "multipleOf": ("a number above 0", is_step),
         "type": (
             f"one of {', '.join(TYPES)}, or an array of them",
             bool(items) and all(isinstance(name, str) and name in TYPES for name in items),
@@ -164,12 +168,14 @@ class _Check:
             raise _Mismatch(f"{place} is not one of {shown_list(schema['enum'])}")
         if "const" in schema and not _same(value, schema["const"]):
             raise _Mismatch(f"{place} is not {shown(schema['const'])}")
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if _is_number(value):
+            number = cast(float, value)
             holds = {
-                "minimum": value >= schema.get("minimum", value),
-                "maximum": value <= schema.get("maximum", value),
-                "exclusiveMinimum": "exclusiveMinimum" not in schema or value > schema["exclusiveMinimum"],
-                "exclusiveMaximum": "exclusiveMaximum" not in schema or value < schema["exclusiveMaximum"],
+                "minimum": number >= schema.get("minimum", number),
+                "maximum": number <= schema.get("maximum", number),
+                "exclusiveMinimum": "exclusiveMinimum" not in schema or number > schema["exclusiveMinimum"],
+                "exclusiveMaximum": "exclusiveMaximum" not in schema or number < schema["exclusiveMaximum"],
+                "multipleOf": "multipleOf" not in schema or _is_multiple(number, schema["multipleOf"]),
             }
             for name, held in holds.items():
                 if not held:
@@ -219,6 +225,20 @@ def _is(value: object, name: str) -> bool:
     if name == "integer" and isinstance(value, float):
         return value.is_integer()
     return isinstance(value, TYPES[name])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    """Whether a number is a multiple of another, as decimal fractions: 0.3 is one of 0.1, which no floats show."""
+    return abs(value) < math.inf and (_exact(value) / _exact(step)).denominator == 1
+
+
+def _exact(value: float) -> Fraction:
+    """The number as it is written in JSON."""
+    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
 
 
 def _same(value: object, other: object) -> bool:
