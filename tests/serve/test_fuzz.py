@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from anyio.from_thread import start_blocking_portal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramet import HttpEngine
+from ramet import Budget, HttpEngine
 from ramet.serve.responses import ECHOED
 from ramet.serve.server import Served
-from tests.serve.scripted import served, until_idle
+from ramet.serve.settings import ServeConfig
+from tests.serve.scripted import opened, served, until_idle
 
 WORDS = st.sampled_from(
     (
@@ -204,13 +208,20 @@ def test_no_schema_breaks_the_server_when_an_answer_is_checked(
     answered(client, path, 'json {"a": 1}', {"stream": stream, **body})
 
 
+@asynccontextmanager
+async def opened_native(url: str, runs: Path) -> AsyncGenerator[Served]:
+    config = ServeConfig(name="native", dialect="native", budget=Budget(depth=0))
+    async with HttpEngine(url, model="scripted") as engine, opened(config, engine, runs) as found:
+        yield found
+
+
 @pytest.fixture(scope="module")
 def native(tmp_path_factory: pytest.TempPathFactory, server: Served) -> Generator[httpx.Client]:
     """Tools of the client are sent to another server."""
-    engine = HttpEngine(server.url, model="scripted")
-    settings: dict[str, Any] = {"dialect": "native", "budget.depth": 0}
+    native = opened_native(server.url, tmp_path_factory.mktemp("native"))
     with (
-        served(tmp_path_factory.mktemp("native"), engine=engine, **settings) as found,
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(native) as found,
         httpx.Client(base_url=found.url, timeout=60.0, headers={"content-type": "application/json"}) as client,
     ):
         yield client

@@ -85,6 +85,16 @@ def test_what_a_chat_request_may_not_hold_is_a_400_that_names_the_field(body: An
     assert message in str(refused.value)
 
 
+def test_a_text_with_the_key_of_earlier_messages_is_a_400_if_there_are_some():
+    context: Any = {"ramet": {"context": {"conversation": "x"}}}
+    said = [USER, {"role": "assistant", "content": "hi"}, USER]
+    for read, messages in ((read_chat, {"messages": said}), (read_response, {"input": said})):
+        with pytest.raises(RequestError, match="earlier messages have this key") as refused:
+            read(**context, **messages)
+        assert refused.value.param == "ramet.context.conversation"
+        assert read(**context).context == {"conversation": "x"}
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -44,11 +44,12 @@ def read(body: Fields, *, served: Sequence[str], remembered: Remembered) -> Ask:
     if not body.has("messages"):
         raise wrong("messages", "messages is missing: an array of messages, the last one of the user")
     options = body.object("stream_options")
+    conversation = read_conversation([_said(entry) for entry in body.objects("messages")], remembered=remembered)
     return Ask(
         model=body.text("model"),
-        conversation=read_conversation([_said(entry) for entry in body.objects("messages")], remembered=remembered),
+        conversation=conversation,
         limits=limits,
-        context=read_context(body),
+        context=read_context(body, conversation),
         temperature=body.number("temperature", low=0, high=2),
         seed=body.count("seed", least=-(2**63)),
         stop=read_stop(body),

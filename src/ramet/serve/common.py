@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from ramet.serve.asking import Answer
 from ramet.serve.budgets import Limits, read_limits, split_model
+from ramet.serve.conversation import KEY, Conversation
 from ramet.serve.errors import wrong
 from ramet.serve.fields import Fields, kind, shown
 from ramet.serve.schema import Schema, read_schema
@@ -28,8 +29,11 @@ def read_model(body: Fields, served: Sequence[str], *, most: tuple[str, ...]) ->
     return (("model", suffix), (f"{RAMET}.budget", read_limits(budget)), *tokens)
 
 
-def read_context(body: Fields) -> dict[str, str]:
-    """Texts by key, in `ramet.context`: the root sees the keys, and hands texts to clones."""
+def read_context(body: Fields, conversation: Conversation) -> dict[str, str]:
+    """Texts by key, in `ramet.context`: the root sees the keys, and hands texts to clones.
+
+    The key of earlier messages is not accepted where there are some: they would be lost.
+    """
     extra = body.object(RAMET)
     if extra is None:
         return {}
@@ -37,6 +41,8 @@ def read_context(body: Fields) -> dict[str, str]:
         if key not in EXTRAS:
             raise wrong(f"{RAMET}.{key}"[:200], f"{RAMET} has {' and '.join(EXTRAS)}, not {shown(key)}")
     texts = extra.object("context")
+    if texts is not None and texts.has(KEY) and conversation.history:
+        raise wrong(texts.name(KEY), f"{texts.name(KEY)} is taken: earlier messages have this key; choose another one")
     return {} if texts is None else {clean(key): texts.text(key) for key in texts.values}
 
 

@@ -43,11 +43,12 @@ def read(body: Fields, *, served: Sequence[str], remembered: Remembered) -> Ask:
     refuse_sampling(body)
     text = body.object("text")
     messages = [*_instructions(body), *_input(body)]
+    conversation = read_conversation(messages, remembered=remembered)
     return Ask(
         model=body.text("model"),
-        conversation=read_conversation(messages, remembered=remembered),
+        conversation=conversation,
         limits=limits,
-        context=read_context(body),
+        context=read_context(body, conversation),
         temperature=body.number("temperature", low=0, high=2),
         seed=body.count("seed", least=-(2**63)),
         use=read_tools(body, nested=False),
