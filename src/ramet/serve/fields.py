@@ -12,13 +12,15 @@ from ramet.types import clean
 
 SHOWN = 60  # characters of a wrong value in an error
 MAX_DEPTH = 200  # of arrays and objects in each other
+SURROGATES = (b"\\ud", b"\\uD", b"\xed", b"\0")  # a body with half of a character has one of these, in any encoding
 
 
 def parse_body(body: bytes) -> Fields:
     """The JSON object of a request, without lone surrogates. No JSON, or too deep or too long a number, is a 400."""
     try:
-        text = clean(json.dumps(json.loads(body), ensure_ascii=False))
-        found: object = json.loads(text, parse_constant=_no_number)
+        found: object = json.loads(body, parse_constant=_no_number, parse_float=_finite)
+        if any(mark in body for mark in SURROGATES):
+            found = json.loads(clean(json.dumps(found, ensure_ascii=False)))
         if too_deep(found):
             raise RecursionError
     except (ValueError, RecursionError) as error:
@@ -30,8 +32,13 @@ def parse_body(body: bytes) -> Fields:
 
 
 def _no_number(word: str) -> float:
-    """NaN, Infinity and -Infinity, which Python reads and other servers refuse. 1e999 is Infinity, too."""
+    """NaN, Infinity and -Infinity, which Python reads and other servers refuse."""
     raise ValueError(f"{word} is no number of JSON")
+
+
+def _finite(word: str) -> float:
+    number = float(word)
+    return number if math.isfinite(number) else _no_number(f"{word[:SHOWN]}, which is infinite,")
 
 
 def too_deep(value: object) -> bool:
