@@ -359,6 +359,12 @@ def test_a_setting_of_a_server_is_refused_for_a_local_model(setting: str) -> Non
     assert said == f"engine.{name} is for engine.kind=http, and this is local"
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_bytes(b"\xef\xbb\xbfdialect = 'python'")
+    assert load(RunConfig, file=file).dialect == "python"
+
+
 @pytest.mark.parametrize("text", [b"tokens = ", b"[budget", b"\xff\xfe", b"a = 1\na = 2"])
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "run.toml"

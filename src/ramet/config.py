@@ -321,7 +321,7 @@ def _read_extended(file: Path) -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # a byte order mark is left out
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of 5,000 digits
