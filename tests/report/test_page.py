@@ -433,6 +433,14 @@ def test_a_training_run_with_a_warm_start_shows_both(tmp_path: Path) -> None:
     assert "It started with 3 steps on demonstrations." in report.html
 
 
+def test_a_training_run_that_ended_in_its_warm_start_shows_that(tmp_path: Path) -> None:
+    run = run_dir(tmp_path, "whole", kind="train")
+    run_dir(run, "warm", kind="warmstart", metrics=[step(number, loss=2.0 - number) for number in range(2)])
+    report = make_report([run])
+    assert report.headline == ("whole/warm: loss from 2 to 1 in 2 steps.",)
+    assert "Warm start: whole/warm" in report.html
+
+
 def test_several_training_runs_share_their_plots(tmp_path: Path) -> None:
     runs = [run_dir(tmp_path, name, kind="train", metrics=[step(0), step(1)]) for name in ("one", "two")]
     report = make_report(runs)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from ramet.terminal.listing import table_of
+import ramet
+from ramet.store.listing import look_at
+from ramet.terminal.listing import row_of, table_of
 
 ROWS = [
     [
@@ -49,6 +52,16 @@ def test_columns_are_left_out_and_paths_are_never_cut(width: int, columns: str) 
     assert first.startswith("runs/a-question-that-is-rather-long")
     assert second.startswith("runs/mine")
     assert max(map(len, (head, first, second))) <= width
+
+
+def test_a_training_in_its_supervised_start_shows_the_steps_of_that(tmp_path: Path) -> None:
+    run = ramet.RunDir.create(tmp_path, "mine", kind="train")
+    start = ramet.RunDir.create(run.path, "warm", kind="warmstart")
+    for _ in range(3):
+        start.log({"loss": 1.0})
+    assert row_of(look_at(run.path))[3] == "3 supervised steps"
+    run.log({"success": 0.5})
+    assert row_of(look_at(run.path))[3] == "1 steps"
 
 
 def test_a_path_longer_than_the_terminal_is_wrapped() -> None:

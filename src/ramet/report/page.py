@@ -27,7 +27,7 @@ from ramet.report.headline import headline, plain_headline
 from ramet.report.markup import Content, Markup, anchor, join, tag
 from ramet.report.page_tables import figures
 from ramet.report.provenance import provenance
-from ramet.report.read import Run, read_runs
+from ramet.report.read import Run, read_runs, read_warm_start
 from ramet.report.style import css_variables, drawing, to_png
 from ramet.report.viewer import Export, export_trees
 from ramet.store.atomic import write_text
@@ -81,7 +81,7 @@ def make_report(
     runs: Sequence[Path], *, names: Sequence[str | None] | None = None, export: Export | None = None
 ) -> Report:
     """Read runs and compose the page."""
-    loaded = read_runs(runs, names=names)
+    loaded = [_begun(run) for run in read_runs(runs, names=names)]
     sections = group_runs(loaded)
     with drawing():
         stories = compose_stories(loaded)
@@ -103,6 +103,12 @@ def make_report(
         html=_html(loaded, first, top, rest, parts),
         trees={} if export is None else export_trees([tree for part in parts for tree in part.trees], export),
     )
+
+
+def _begun(run: Run) -> Run:
+    """The run, or its supervised start if it has nothing else yet."""
+    empty = not run.metrics and not run.records and not run.tree_ids
+    return (read_warm_start(run) if empty else None) or run
 
 
 def save_report(report: Report, into: Path, *, png: bool = False) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ramet.errors import StoreError
+from ramet.store.checkpoints import WARM
 from ramet.store.run_dir import RunDir
 from ramet.store.sql import query
 
@@ -22,6 +23,7 @@ class Listing:
     about: str = ""  # question, task or tasks
     steps: int | None = None  # done, of a training
     of_steps: int | None = None
+    supervised: bool = False  # the steps are those of the supervised start: there are no others yet
     trees: int | None = None
     success: float | None = None  # newest evaluation or step of a training; mean score of other runs that have one
     created: str = ""  # UTC
@@ -70,6 +72,10 @@ def folder_size(path: Path) -> int:
 
 def _training(run: RunDir, config: dict[str, Any]) -> dict[str, Any]:
     records = run.metrics()
+    if not records and (run.path / WARM / "meta.json").is_file():
+        start = RunDir.open(run.path / WARM)
+        steps = len(start.metrics())
+        return {"steps": steps, "of_steps": start.settings.get("steps"), "supervised": True}
     values = [record.get("eval_success") for record in records] + [None]
     newest = next((value for value in reversed(values) if value is not None), None)
     if newest is None and records and run.kind == "train":  # the trees of a warmstart are the oracle's

@@ -73,7 +73,8 @@ def row_of(run: Listing) -> list[str]:
         return [str(run.path), "", one_line(run.problem, 2 * ABOUT_WIDTH), "", "", "", amount(run.size)]
     done = "" if run.trees is None else "1 tree" if run.trees == 1 else f"{run.trees:,} trees"
     if run.steps is not None:
-        done = f"{run.steps:,} of {run.of_steps:,} steps" if run.of_steps is not None else f"{run.steps:,} steps"
+        word = "supervised steps" if run.supervised else "steps"
+        done = f"{run.steps:,} of {run.of_steps:,} {word}" if run.of_steps is not None else f"{run.steps:,} {word}"
     success = "" if run.success is None else share(run.success)
     return [
         str(run.path),
