@@ -69,6 +69,7 @@ def test_trees_come_in_pages_sorted_and_filtered(client: httpx.Client) -> None:
     assert {row["score"] for row in wrong} == {0.0}
     assert len(wrong) + len(right) == 38
     step = ask(client, "trees", run="training", step=2, part="step").json()
+    assert ask(client, "trees", run="training", step="\N{SUPERSCRIPT TWO}").status_code == 200  # no number
     assert {row["step"] for row in step["rows"]} == {2}
 
 

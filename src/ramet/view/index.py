@@ -156,7 +156,7 @@ class Index:
                 parts.append(f"{name} = ?")
                 values.append(filters[name])
         for name in ("step", "depth"):
-            if filters.get(name, "").isdigit():
+            if filters.get(name, "").isdecimal():
                 parts.append(f"{name} = ?")
                 values.append(int(filters[name][:9]))
         wrong = {"root": "score < 1 - 1e-9", "any": "wrong > 0", "right": "score >= 1 - 1e-9"}.get(
