@@ -15,7 +15,8 @@ from ramet.budget import PICO, Budget, Prices
 from ramet.errors import ConfigError
 from ramet.serve.errors import RequestError
 from ramet.serve.keys import Account, KeyConfig, Keyring, Reservation, read_keys
-from ramet.serve.settings import check_address
+from ramet.serve.server import read_access
+from ramet.serve.settings import ServeConfig, check_address
 from ramet.types import Usage
 
 SECRET = "correct-horse-battery"
@@ -48,6 +49,28 @@ def test_a_wrong_file_of_keys_is_one_line_without_the_key(tmp_path: Path, text: 
         read_keys(file)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('key = "a"', "keys.a: its key has at least 16 printable ASCII characters"),
+        ("key = 5", "keys.a: key: input should be a valid string; got ***"),
+        (f'key = ["{SECRET}"]', "keys.a: key: input should be a valid string; got ***"),
+        (f'key = "{SECRET}"\nrequests = "{SECRET}"', "got ***"),
+        (f'key = "{SECRET}"\nbudget = {{ tokens = -5 }}', "keys.a: budget.tokens is a whole number from 1 up; got -5"),
+        (f'key = "{SECRET}"\nbudget = {{ money = 1 }}', "keys.a: budget.money needs prices"),
+        (f'key = "{SECRET}"\nmoney_per_day = 1.0', "keys.a: money_per_day needs prices"),
+    ],
+)
+def test_an_error_in_a_key_names_file_and_key_and_is_whole(tmp_path: Path, text: str, message: str):
+    file = tmp_path / "keys.toml"
+    file.write_text(f"\ufeff[keys.a]\n{text}", encoding="utf-8")  # with a byte order mark
+    with pytest.raises(ConfigError) as refused:
+        read_access(ServeConfig(keys=str(file), budget=BUDGET))
+    assert str(refused.value).startswith(f"{file}: ")
+    assert message in str(refused.value)
     assert SECRET not in str(refused.value)
 
 

@@ -192,7 +192,7 @@ class Keyring:
         for name, key in keys.items():
             if key.money_per_day is not None and budget.prices.free:
                 raise ConfigError(f"keys.{name}: money_per_day needs prices: set budget.prices.prompt and generated")
-            lowest(budget, (f"keys.{name}.budget", key.budget))
+            _check_budget(name, key, budget)
         self.accounts = {name: Account(name=name, limits=key) for name, key in keys.items()}
         self.anonymous = Account(name="")
         self._digests = [(key.digest, self.accounts[name]) for name, key in keys.items()]
@@ -222,10 +222,17 @@ class Keyring:
         return any(key.tokens_per_day is not None or key.money_per_day is not None for key in limits)
 
 
+def _check_budget(name: str, key: KeyConfig, budget: Budget) -> None:
+    try:
+        lowest(budget, ("budget", key.budget))
+    except RequestError as error:
+        raise ConfigError(f"keys.{name}: {error}") from None
+
+
 def read_keys(file: Path) -> dict[str, KeyConfig]:
     """The keys of a file. An error names the key's table, never the key."""
     try:
-        settings: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        settings: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, RecursionError):  # the message of the parser may quote a key
@@ -250,12 +257,13 @@ def _read_tables(file: Path, tables: Mapping[str, object]) -> dict[str, KeyConfi
         try:
             keys[name] = build(KeyConfig, cast(dict[str, Any], table))
         except ConfigError as error:
-            secret = str(cast(dict[str, object], table).get("key", ""))
-            raise ConfigError(f"{file}: keys.{name}: {_without(str(error), secret)}") from None
+            found = _without(str(error), cast(dict[str, object], table).get("key"))
+            raise ConfigError(f"{file}: keys.{name}: {found}") from None
     if len({key.digest for key in keys.values()}) < len(keys):
         raise ConfigError(f"{file}: two names have the same key")
     return keys
 
 
-def _without(text: str, secret: str) -> str:
-    return text.replace(secret, "***") if secret else text
+def _without(text: str, key: object) -> str:
+    """An error without the key, wherever it quotes one. A key that is no string is quoted after `got` only."""
+    return text.replace(repr(key), "***") if isinstance(key, str) else text.replace(f"got {key!r}", "got ***")

@@ -59,7 +59,7 @@ def check_packages() -> None:
 def read_access(config: ServeConfig) -> Keyring:
     """The keys of a server, after a check of everything that can be wrong before a model is loaded."""
     check_packages()
-    keys = Keyring(read_keys(Path(config.keys)) if config.keys else {}, budget=config.budget)
+    keys = _open_keys(config)
     check_address(config.host, has_keys=keys.needed)
     return keys
 
@@ -91,6 +91,16 @@ async def serve(
                 group.start_soon(_until_signal, service, server)
                 await server.ended.wait()
             group.cancel_scope.cancel()
+
+
+def _open_keys(config: ServeConfig) -> Keyring:
+    if not config.keys:
+        return Keyring({}, budget=config.budget)
+    found = read_keys(Path(config.keys))
+    try:
+        return Keyring(found, budget=config.budget)
+    except ConfigError as error:
+        raise ConfigError(f"{config.keys}: {error}") from None
 
 
 @contextmanager
