@@ -7,8 +7,10 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 import ramet
+from ramet.serve import storing
 from ramet.serve.storing import TreeStore
 from ramet.store import read_trees
 from ramet.store.chunks import ChunkWriter
@@ -44,6 +46,14 @@ def test_a_tree_that_ends_while_another_is_written_is_written_next_without_a_pau
     assert in_virtual_time(play) == 0.0
     assert [tree.task.question for tree in read_trees(store.run_dir.path)] == ["one", "two"]
     assert lines == []
+
+
+def test_work_that_is_kept_is_counted_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(storing, "MAX_WORK_BYTES", 10)
+    store = TreeStore(make_run(tmp_path), usage=None, log=lambda _: None)
+    for name in "abc":
+        store.keep_work(name, "alice", "ééé")
+    assert [store.work(f"call_{name}_0", "alice") for name in "abc"] == [None, None, "ééé"]
 
 
 def test_trees_are_written_by_one_at_a_time(tmp_path: Path):

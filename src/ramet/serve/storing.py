@@ -147,10 +147,10 @@ class TreeStore:
     def keep_work(self, tree_id: str, owner: str, work: str) -> None:
         """Keep what a root wrote and read until it called a tool of the client."""
         self._work[f"{owner}/{tree_id}"] = work
-        self._work_bytes += len(work)
+        self._work_bytes += len(work.encode())
         while self._work_bytes > MAX_WORK_BYTES:
             _, oldest = self._work.popitem(last=False)
-            self._work_bytes -= len(oldest)
+            self._work_bytes -= len(oldest.encode())
 
     def work(self, call_id: str, owner: str) -> str | None:
         """The work before a call, by the id of the call; None if it is not kept any more."""
