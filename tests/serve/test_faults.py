@@ -114,6 +114,15 @@ def test_a_conversation_that_does_not_fit_the_window_is_a_400(tmp_path: Path):
         assert list(read_trees(found.run)) == []
 
 
+def test_a_window_that_the_request_itself_made_too_small_is_named(server: Served):
+    for more, param in (
+        ({"ramet": {"budget": {"window": 40}}}, "ramet.budget.window"),
+        ({"model": "ramet:window=40"}, "model"),
+    ):
+        error = httpx.post(f"{server.url}/chat/completions", json=body("hello") | more).json()["error"]
+        assert (error["param"], error["code"]) == (param, "window_too_small")
+
+
 def test_other_paths_and_methods_are_errors_in_the_same_format(server: Served):
     for status, response in [
         (404, get(f"{server.url}/nothing")),

@@ -232,6 +232,8 @@ def test_responses_answer_stream_and_call_tools(client: openai.OpenAI):
         final = stream.get_final_response()
     assert final.output_text == JOINED
     assert [item.type for item in final.output] == ["reasoning", "message"]
+    outputs = [[(item.type, getattr(item, "summary", None)) for item in found.output] for found in (whole, final)]
+    assert outputs[0] == outputs[1]
     assert [event.sequence_number for event in events] == sorted(event.sequence_number for event in events)
     tool: Any = {"type": "function", **WEATHER["function"]}
     history: list[Any] = [{"role": "user", "content": "weather please"}]

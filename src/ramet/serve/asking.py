@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ramet.agent.options import TreeOptions
 from ramet.agent.toolcalls import call_text, messages_text
-from ramet.agent.tree import TreeRun
+from ramet.agent.tree import TreeRun, within_window
 from ramet.agent.wording import cut
 from ramet.budget import Budget
 from ramet.draw import one_line
@@ -24,6 +24,7 @@ from ramet.serve.tools import ToolUse
 from ramet.types import Message, Node, Stop, Task, ToolCall, Tree
 
 TOO_LITTLE_MONEY = "too_little_money"  # code of an error: the budget does not pay for one turn
+TOO_SMALL_WINDOW = "window_too_small"  # code of an error: the request asks for a window that its prompt does not fit
 SHOWN_GOAL = 200  # characters of a goal or an answer in a line of progress
 OnProgress = Callable[[str], None]
 
@@ -54,6 +55,7 @@ class Answer:
     content: str | None
     refusal: str | None = None
     calls: tuple[ToolCall, ...] = ()
+    progress: str = ""  # lines about its clones, as a stream reports them
 
     @property
     def finish(self) -> Literal["stop", "length", "tool_calls"]:
@@ -91,7 +93,8 @@ class ServedWorld:
     def __init__(self, context: Mapping[str, str], on_progress: OnProgress | None) -> None:
         self.context = context
         self.functions: Mapping[str, HostFunction] = {}
-        self._say: OnProgress = on_progress or _say_nothing
+        self.progress: list[str] = []
+        self._on_progress = on_progress
 
     def spawned(self, node: Node) -> None:
         if node.parent is not None:
@@ -103,9 +106,10 @@ class ServedWorld:
         result = node.answer if node.answer is not None else node.error or "no answer"
         self._say(f"{_label(node)} {node.stop} ({node.usage.tokens:,} tokens): {one_line(result, SHOWN_GOAL)}\n")
 
-
-def _say_nothing(line: str) -> None:
-    del line
+    def _say(self, line: str) -> None:
+        self.progress.append(line)
+        if self._on_progress is not None:
+            self._on_progress(line)
 
 
 def _label(node: Node) -> str:
@@ -130,12 +134,13 @@ class Asked:
         self.dialect = served_dialect(dialect, ask.conversation, use=ask.use, schema=ask.schema)
         history = ask.conversation.history
         context = {**({KEY: history} if history else {}), **ask.context}
+        self._world = ServedWorld(context, on_progress)
         options = TreeOptions(
             engine=engine,
             clone_engine=clone_engine,
             budget=budget,
             dialect=self.dialect,
-            world=ServedWorld(context, on_progress),
+            world=self._world,
             temperature=config.temperature if ask.temperature is None else ask.temperature,
             seed=config.seed if ask.seed is None else ask.seed,
             show_budget=config.show_budget,
@@ -149,6 +154,9 @@ class Asked:
         except BudgetTooSmall as error:
             if error.limit == "money":
                 raise RequestError(400, str(error), code=TOO_LITTLE_MONEY) from None
+            asked = _narrower(ask.limits, within_window(config.budget, engine).window)
+            if asked is not None:
+                raise RequestError(400, str(error), param=asked, code=TOO_SMALL_WINDOW) from None
             raise RequestError(400, str(error), param="messages", code="context_length_exceeded") from None
         except ConfigError as error:
             raise RequestError(400, str(error), param="messages") from None
@@ -159,6 +167,9 @@ class Asked:
 
     def answer(self) -> Answer:
         """What the client gets, after the tree has ended."""
+        return replace(self._answer(), progress="".join(self._world.progress))
+
+    def _answer(self) -> Answer:
         dialect, tree = self.dialect, self.tree
         if dialect.calls:
             calls = [
@@ -179,6 +190,12 @@ class Asked:
     def work(self) -> str:
         """What the root wrote and read after its first message, as it will read it again."""
         return "\n\n".join(map(_text, self.tree.root.messages[2:]))
+
+
+def _narrower(limits: Sequence[tuple[str, Limits]], window: int) -> str | None:
+    """The field in which a request asks for a smaller window than the server allows."""
+    asked = [param for param, found in limits if isinstance(own := found.get("window"), (int, float)) and own < window]
+    return next((f"{param}.window" if "." in param else param for param in asked), None)
 
 
 def _text(message: Message) -> str:

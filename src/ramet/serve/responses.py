@@ -141,7 +141,8 @@ def _response(
 
 def _output(answer: Answer) -> list[dict[str, Any]]:
     tree_id = answer.tree.id
-    items = [_message(tree_id, _parts(answer))] if _parts(answer) else []
+    items = [_reasoning(tree_id, answer.progress)] if answer.progress else []
+    items += [_message(tree_id, _parts(answer))] if _parts(answer) else []
     return items + [_call_item(call, "completed") for call in answer.calls]
 
 
@@ -151,6 +152,11 @@ def _parts(answer: Answer) -> list[dict[str, Any]]:
     if answer.content is None and answer.calls:
         return []
     return [{"type": "output_text", "text": answer.content or "", "annotations": [], "logprobs": []}]
+
+
+def _reasoning(tree_id: str, progress: str, *, done: bool = True) -> dict[str, Any]:
+    summary = [{"type": "summary_text", "text": progress}] if done else []
+    return {"id": f"rs_{tree_id}", "type": "reasoning", "summary": summary}
 
 
 def _message(tree_id: str, parts: Sequence[dict[str, Any]], *, status: str = "completed") -> dict[str, Any]:
@@ -176,32 +182,26 @@ class Stream:
         self.ask = ask
         self.tree_id = tree_id
         self._number = 0
-        self._summary: list[str] = []
+        self._begun = False  # the summary
 
     def opening(self) -> Iterator[bytes]:
         for name in ("response.created", "response.in_progress"):
             yield self._event(name, response=_response(self.ask, self.tree_id))
 
     def progress(self, line: str) -> Iterator[bytes]:
-        if not self._summary:
-            yield self._event("response.output_item.added", output_index=0, item=self._reasoning(()))
+        if not self._begun:
+            self._begun = True
+            yield self._event(
+                "response.output_item.added", output_index=0, item=_reasoning(self.tree_id, "", done=False)
+            )
             part = {"type": "summary_text", "text": ""}
             yield self._event("response.reasoning_summary_part.added", **self._place, part=part)
-        self._summary.append(line)
         yield self._event("response.reasoning_summary_text.delta", **self._place, delta=line)
 
     def answer(self, answer: Answer) -> Iterator[bytes]:
-        output: list[dict[str, Any]] = []
-        if self._summary:
-            item = self._reasoning(self._parts)
-            text = self._parts[0]["text"]
-            yield self._event("response.reasoning_summary_text.done", **self._place, text=text)
-            yield self._event("response.reasoning_summary_part.done", **self._place, part=self._parts[0])
-            yield self._event("response.output_item.done", output_index=0, item=item)
-            output.append(item)
-        for item in _output(answer):
-            yield from self._item(len(output), item, answer)
-            output.append(item)
+        output = _output(answer)
+        for index, item in enumerate(output):
+            yield from self._item(index, item, answer)
         response = _response(self.ask, self.tree_id, answer=answer, output=output)
         yield self._event(f"response.{response['status']}", response=response)
 
@@ -209,11 +209,17 @@ class Stream:
         """Both ways in which clients expect an error in a stream."""
         yield self._event("response.failed", response=_response(self.ask, self.tree_id, error=error))
         details = error.body["error"]
-        yield self._event("error", message=details["message"], code=details["code"], param=None, error=details)
+        yield self._event(
+            "error", message=details["message"], code=details["code"], param=details["param"], error=details
+        )
 
     def _item(self, index: int, item: dict[str, Any], answer: Answer) -> Iterator[bytes]:
         place = {"item_id": item["id"], "output_index": index}
-        if item["type"] == "function_call":
+        if item["type"] == "reasoning":
+            part = item["summary"][0]
+            yield self._event("response.reasoning_summary_text.done", **self._place, text=part["text"])
+            yield self._event("response.reasoning_summary_part.done", **self._place, part=part)
+        elif item["type"] == "function_call":
             call = next(call for call in answer.calls if call.id == item["call_id"])
             yield self._event("response.output_item.added", output_index=index, item=_call_item(call, "in_progress"))
             yield self._event("response.function_call_arguments.delta", **place, delta=call.arguments)
@@ -238,13 +244,6 @@ class Stream:
     @property
     def _place(self) -> dict[str, Any]:
         return {"item_id": f"rs_{self.tree_id}", "output_index": 0, "summary_index": 0}
-
-    @property
-    def _parts(self) -> list[dict[str, Any]]:
-        return [{"type": "summary_text", "text": "".join(self._summary)}]
-
-    def _reasoning(self, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return {"id": f"rs_{self.tree_id}", "type": "reasoning", "summary": list(parts)}
 
     def _event(self, name: str, **facts: Any) -> bytes:
         event = {"type": name, "sequence_number": self._number, **facts}
