@@ -231,7 +231,7 @@ def test_cached_tokens_cost_the_same_as_others_by_default():
         ({"depth": -1}, "budget.depth"),
         ({"seconds": 0}, "budget.seconds"),
         ({"seconds": float("nan")}, "budget.seconds"),
-        ({"seconds": 10**400}, "budget.seconds is a number above 0 and below 2\\^62"),
+        ({"seconds": 10**400}, "budget.seconds"),
         ({"money": -1.0}, "budget.money"),
         ({"money": 1.0}, "prices"),
         ({"result_bytes": 1}, "budget.result_bytes"),

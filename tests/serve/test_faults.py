@@ -96,7 +96,7 @@ def test_bodies_that_are_huge_slow_or_no_json_are_refused(server: Served):
             yield b" " * 1000
             threading.Event().wait(seconds)
 
-    assert send(b" " * 20_001) == (413, "the body of a request is at most 20,000 bytes")
+    assert send(b" " * 20_001) == (413, "the body of a request must be at most 20,000 bytes")
     assert send(slowly(30, 0.0))[0] == 413  # without a length
     assert send(b"{}", **{"content-type": "text/plain"}) == (400, "send the header Content-Type: application/json")
     assert send(b"[" * 19_000)[0] == 400

@@ -25,23 +25,23 @@ from ramet.cli.options import (
 def fork(
     run: RunPath,
     node: Annotated[int, typer.Option(help="Node to fork at, as `ramet show RUN` numbers them; 0 is the root.")],
-    turn: Annotated[int, typer.Option(help="Turn of the node that is taken again, counted from 0.")],
+    turn: Annotated[int, typer.Option(help="Turn of the node to resample, counted from 0.")],
     settings: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Any other setting, like engine.top_p=0.9 or judge.model=NAME."),
     ] = None,
     tree: Annotated[
-        str | None, typer.Option(help="The tree whose id this is or begins with; not needed if there is only one.")
+        str | None, typer.Option(help="Tree id or unique prefix; not needed if the run has only one tree.")
     ] = None,
     without_delegation: Annotated[
         bool, typer.Option("--without-delegation", help="The node may not delegate from this turn on.")
     ] = False,
     without_clone: Annotated[
-        int | None, typer.Option(metavar="NODE", help="Keep the turn, but refuse this clone that it started.")
+        int | None, typer.Option(metavar="NODE", help="Keep the turn, but do not start this clone.")
     ] = None,
-    say: Annotated[str | None, typer.Option(help="The text of the turn, instead of sampling it.")] = None,
+    say: Annotated[str | None, typer.Option(help="Text of the turn, used instead of sampling it.")] = None,
     tell: Annotated[
-        str | None, typer.Option(help="The message that the node reads before the turn, instead of the recorded one.")
+        str | None, typer.Option(help="Message that the node reads before the turn, instead of the recorded one.")
     ] = None,
     engine: EngineKind = None,
     base_url: Annotated[str | None, typer.Option(help="Address of the server (default: the run's own model).")] = None,
@@ -61,7 +61,7 @@ def fork(
     runs: Runs = Path("runs"),
     json: Json = False,
 ) -> None:
-    """Take one turn of a recorded tree again: the same prefix, another continuation. Shows both trees.
+    """Resample one turn of a recorded tree: same prefix, new continuation. Shows both trees.
 
     Example: ramet fork runs/my-run --node 0 --turn 0 --without-delegation
 

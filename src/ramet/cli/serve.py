@@ -37,33 +37,36 @@ def serve(
     ] = None,
     config: ConfigFile = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on (default: 127.0.0.1). Others need --keys.")
+        str | None,
+        typer.Option(help="Address to listen on (default: 127.0.0.1). Any but a loopback address needs --keys."),
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Port (default: 8100); 0 is any free one.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port (default: 8100); 0 picks a free one.")] = None,
     keys: Annotated[str | None, typer.Option(help="TOML file with API keys and their limits.")] = None,
     engine: EngineKind = None,
     base_url: BaseUrl = None,
     model: ModelName = None,
     provider: Provider = None,
     clone_model: CloneModel = None,
-    name: Annotated[str | None, typer.Option(help="Name of the model for clients; `ramet` always works.")] = None,
+    name: Annotated[str | None, typer.Option(help="Model name for clients; `ramet` always works.")] = None,
     api_key: ApiKey = None,
     tokenizer: Tokenizer = None,
     tokens: Tokens = None,
     nodes: Nodes = None,
     depth: Depth = None,
     seconds: Seconds = None,
-    concurrency: Annotated[int | None, typer.Option(help="Trees at once (default: 64).")] = None,
-    queue: Annotated[int | None, typer.Option(help="Requests that may wait (default: 256); more get 429.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Trees that run at the same time (default: 64).")] = None,
+    queue: Annotated[
+        int | None, typer.Option(help="Requests that may wait (default: 256); further ones get a 429.")
+    ] = None,
     dialect: DialectName = None,
     temperature: Temperature = None,
     seed: Seed = None,
     show_budget: ShowBudget = None,
     runs: Runs = Path("runs"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no line per tree.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not log each tree.")] = False,
     view: Annotated[bool, typer.Option("--view", help="Also show the trees in the browser.")] = False,
 ) -> None:
-    """Answer OpenAI clients with trees of clones: one tree for each request, within a hard budget.
+    """Serve an OpenAI-compatible API: each request is answered by a tree of clones within a hard budget.
 
     Example: ramet serve --model my-model --tokens 4000 --nodes 16
 

@@ -37,9 +37,7 @@ def split_model(model: str, served: Sequence[str]) -> tuple[str, Limits]:
         if model.startswith(f"{name}:"):
             return name, _suffix(model[len(name) + 1 :])
     names = ", ".join(dict.fromkeys(served))
-    raise RequestError(
-        404, f"there is no model {shown(model)}; accepted: {names}", param="model", code="model_not_found"
-    )
+    raise RequestError(404, f"unknown model {shown(model)}; accepted: {names}", param="model", code="model_not_found")
 
 
 def _suffix(text: str) -> Limits:
@@ -56,12 +54,12 @@ def _number(text: str, key: str) -> int | float:
     try:
         return float(text) if key in ("seconds", "money") else int(text)
     except ValueError:
-        raise wrong("model", f"{key} in the name of the model is a number; got {shown(text)}") from None
+        raise wrong("model", f"{key} in the model name must be a number; got {shown(text)}") from None
 
 
 def _known(key: str, param: str) -> str:
     if key not in LIMITS:
-        raise wrong(param, f"there is no limit {shown(key)}: {did_you_mean(key, LIMITS)}")
+        raise wrong(param, f"unknown limit {shown(key)}: {did_you_mean(key, LIMITS)}")
     return key
 
 

@@ -32,17 +32,17 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 def read(body: Fields, *, served: Sequence[str], remembered: Remembered) -> Ask:
     """A request in the format of OpenAI's chat completions."""
     limits = read_model(body, served, most=("max_tokens", "max_completion_tokens"))
-    body.refuse("n", "a request gets one answer; accepted is 1", unless=(1.0,))
-    body.refuse("logprobs", "a tree has no log-probs of its own", unless=(False,))
-    body.refuse("top_logprobs", "a tree has no log-probs of its own", unless=(0.0,))
+    body.refuse("n", "a request gets one answer; the only accepted value is 1", unless=(1.0,))
+    body.refuse("logprobs", "log-probs are not returned", unless=(False,))
+    body.refuse("top_logprobs", "log-probs are not returned", unless=(0.0,))
     body.refuse("audio", "only text is supported")
-    body.refuse("modalities", 'accepted is ["text"]', unless=(["text"],))
+    body.refuse("modalities", 'the only accepted value is ["text"]', unless=(["text"],))
     body.refuse("functions", "use tools")
     body.refuse("function_call", "use tool_choice", unless=("none", "auto"))
     body.refuse("web_search_options", "offer a tool for it")
     refuse_sampling(body)
     if not body.has("messages"):
-        raise wrong("messages", "messages is missing: an array of messages, the last one of the user")
+        raise wrong("messages", "messages is missing: send an array of messages, one of them with role user")
     options = body.object("stream_options")
     conversation = read_conversation([_said(entry) for entry in body.objects("messages")], remembered=remembered)
     return Ask(

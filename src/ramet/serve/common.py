@@ -39,17 +39,19 @@ def read_context(body: Fields, conversation: Conversation) -> dict[str, str]:
         return {}
     for key in extra.values:
         if key not in EXTRAS:
-            raise wrong(f"{RAMET}.{key}"[:200], f"{RAMET} has {' and '.join(EXTRAS)}, not {shown(key)}")
+            raise wrong(f"{RAMET}.{key}"[:200], f"{RAMET} accepts {' and '.join(EXTRAS)}, not {shown(key)}")
     texts = extra.object("context")
     if texts is not None and texts.has(KEY) and conversation.history:
-        raise wrong(texts.name(KEY), f"{texts.name(KEY)} is taken: earlier messages have this key; choose another one")
+        raise wrong(
+            texts.name(KEY), f"{texts.name(KEY)} is reserved: the earlier messages have this key; choose another one"
+        )
     return {} if texts is None else {clean(key): texts.text(key) for key in texts.values}
 
 
 def refuse_sampling(body: Fields) -> None:
     """Ways of sampling that belong to the server."""
     for name, neutral in NEUTRAL_SAMPLING.items():
-        body.refuse(name, f"the server decides it; accepted is {neutral:g}", unless=(neutral,))
+        body.refuse(name, f"it is set by the server; the only accepted value is {neutral:g}", unless=(neutral,))
     body.refuse("logit_bias", "leave it out", unless=({},))
 
 
@@ -60,7 +62,7 @@ def read_stop(body: Fields) -> tuple[str, ...]:
         return (value,) if value else ()
     marks = cast(list[object], value) if isinstance(value, list) else [None]
     if len(marks) > 4 or not all(isinstance(mark, str) and mark for mark in marks):
-        raise body.wrong("stop", "a string, or an array of up to 4 strings")
+        raise body.wrong("stop", "a string or an array of up to 4 strings")
     return tuple(cast(list[str], marks))
 
 

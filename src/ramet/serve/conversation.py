@@ -45,11 +45,11 @@ def read_conversation(messages: Sequence[Said], *, remembered: Remembered = lamb
     param = messages[0].param.partition("[")[0] if messages else "messages"
     asked = max((place for place, said in enumerate(spoken) if said.role == "user"), default=None)
     if asked is None:
-        raise wrong(param, f"{param} has no message of the user")
+        raise wrong(param, f"{param} contains no user message")
     if not spoken[asked].text.strip():
-        raise wrong(spoken[asked].param, f"{spoken[asked].param} is empty: the last message of the user is the task")
+        raise wrong(spoken[asked].param, f"{spoken[asked].param} is empty: the last user message is the task")
     if spoken[-1].role == "assistant":
-        raise wrong(spoken[-1].param, f"{spoken[-1].param} is the assistant's: the last one is the user's or a tool's")
+        raise wrong(spoken[-1].param, "the last message must have role user or tool; got assistant")
     names = _check_calls(spoken)
     history = "\n\n".join(_line(said, names) for said in spoken[:asked])
     work = "\n\n".join(_work(said, names, remembered) for said in spoken[asked + 1 :])
@@ -63,7 +63,9 @@ def _check_calls(spoken: Sequence[Said]) -> dict[str, str]:
     for said in spoken:
         if said.role == "tool":
             if said.call_id not in waiting:
-                raise wrong(said.param, f"{said.param} answers a tool call that is not before it, or was answered")
+                raise wrong(
+                    said.param, f"{said.param} answers a tool call that does not precede it or was already answered"
+                )
             waiting.remove(said.call_id)
         elif waiting:
             break

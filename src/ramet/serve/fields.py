@@ -27,13 +27,13 @@ def parse_body(body: bytes) -> Fields:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise RequestError(400, f"the body is not valid JSON: {reason[:200]}") from None
     if not isinstance(found, dict):
-        raise RequestError(400, f"the body is a JSON object; got {kind(found)}")
+        raise RequestError(400, f"the body must be a JSON object; got {kind(found)}")
     return Fields(cast(dict[str, Any], found))
 
 
 def _no_number(word: str) -> float:
     """NaN, Infinity and -Infinity, which Python reads and other servers refuse."""
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _finite(word: str) -> float:
@@ -94,7 +94,7 @@ class Fields:
 
     def wrong(self, key: str, accepted: str) -> RequestError:
         name = self.name(key)
-        return wrong(name, f"{name} is {accepted}; got {shown(self.values.get(key))}")
+        return wrong(name, f"{name} must be {accepted}; got {shown(self.values.get(key))}")
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self.values.get(key)
@@ -109,7 +109,7 @@ class Fields:
         if value is None and default is not None:
             return default
         if not isinstance(value, str) or value not in accepted:
-            raise self.wrong(key, " or ".join(json.dumps(word) for word in accepted))
+            raise self.wrong(key, f"one of {', '.join(map(json.dumps, accepted))}")
         return value
 
     def flag(self, key: str, *, default: bool = False) -> bool:
@@ -127,7 +127,7 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.wrong(key, f"a whole number from {least} up")
+            raise self.wrong(key, f"an integer of at least {least}")
         return value
 
     def number(self, key: str, *, low: float, high: float) -> float | None:
@@ -155,7 +155,7 @@ class Fields:
     def _object(self, value: object, key: str) -> Fields:
         name = self.name(key)
         if not isinstance(value, dict):
-            raise wrong(name, f"{name} is an object; got {shown(value)}")
+            raise wrong(name, f"{name} must be an object; got {shown(value)}")
         return Fields(cast(dict[str, Any], value), f"{name}.")
 
     def refuse(self, key: str, reason: str, *, unless: Sequence[object] = ()) -> None:

@@ -54,7 +54,7 @@ class Gate:
         if self.waiting >= self.queue:
             raise RequestError(
                 429,
-                f"the server is busy: {self.places} trees run and {self.waiting} requests wait",
+                f"the server is busy: {self.places} trees are running and {self.waiting} requests are waiting",
                 code="rate_limit_exceeded",
                 retry_after_s=self.retry_after_s,
             )

@@ -49,18 +49,18 @@ class KeyConfig:
 
     def __post_init__(self) -> None:
         if bool(self.key) == bool(self.sha256):
-            raise ConfigError("it has either key or sha256")
+            raise ConfigError("set either key or sha256")
         if self.key and (len(self.key) < SHORTEST_KEY or not self.key.isascii() or not self.key.isprintable()):
-            raise ConfigError(f"its key has at least {SHORTEST_KEY} printable ASCII characters")
+            raise ConfigError(f"its key must have at least {SHORTEST_KEY} printable ASCII characters")
         if self.sha256 and not DIGEST.fullmatch(self.sha256.lower()):
-            raise ConfigError("its sha256 is 64 hexadecimal digits")
+            raise ConfigError("its sha256 must have 64 hexadecimal digits")
         for name in ("requests", "tokens_per_day", "money_per_day"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not 0 < value < float("inf")):
-                raise ConfigError(f"its {name} is a number above 0; got {value!r}")
+                raise ConfigError(f"its {name} must be a number above 0; got {value!r}")
         for name in self.budget:
             if name not in LIMITS:
-                raise ConfigError(f"there is no limit budget.{name}: {did_you_mean(name, LIMITS)}")
+                raise ConfigError(f"unknown limit budget.{name}: {did_you_mean(name, LIMITS)}")
 
     @property
     def digest(self) -> bytes:
@@ -93,7 +93,7 @@ class Account:
         if limits.requests is not None and self.running >= limits.requests:
             raise RequestError(
                 429,
-                f"this key has {self.running} requests running, of {limits.requests} at once",
+                f"this key has {self.running} requests running; its limit is {limits.requests}",
                 code="rate_limit_exceeded",
                 retry_after_s=BUSY_RETRY_S,
             )
@@ -129,7 +129,7 @@ class Account:
         tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
         return RequestError(
             429,
-            f"this key's {what} for today are used or reserved by running requests",
+            f"this key's daily limit of {what} is used up or reserved by running requests",
             code="insufficient_quota",
             retry_after_s=BUSY_RETRY_S if self.running else (tomorrow - now).total_seconds(),
             retry=bool(self.running),
@@ -250,7 +250,7 @@ def _read_tables(file: Path, tables: Mapping[str, object]) -> dict[str, KeyConfi
     known = [setting.name for setting in fields(KeyConfig)]
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise ConfigError(f"{file}: keys.{name} is a table; write [keys.{name}]")
+            raise ConfigError(f"{file}: keys.{name} must be a table: write [keys.{name}]")
         for setting in cast(dict[str, object], table):
             if setting not in known:
                 raise ConfigError(f"{file}: keys.{name} has no setting {setting!r}: {did_you_mean(setting, known)}")

@@ -32,7 +32,7 @@ class Pages:
             return JSONResponse({"object": "list", "data": facts})
         found = [fact for fact in facts if fact["id"] == wanted]
         if not found:
-            raise RequestError(404, f"there is no model {wanted[:60]!r}", param="model", code="model_not_found")
+            raise RequestError(404, f"unknown model {wanted[:60]!r}", param="model", code="model_not_found")
         return JSONResponse(found[0])
 
     def _model(self, name: str) -> dict[str, Any]:

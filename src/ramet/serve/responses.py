@@ -26,8 +26,8 @@ from ramet.types import ToolCall
 NAME = "responses"
 ROLES = ("system", "developer", "user", "assistant")
 TEXTS = ("input_text", "output_text", "text")
-ITEMS = "message, function_call, function_call_output or reasoning"
-WHOLE_CONVERSATION = "the server keeps no conversations: send all of it in input"
+ITEMS = "one of message, function_call, function_call_output, reasoning"
+WHOLE_CONVERSATION = "the server stores no conversations: send the whole conversation in input"
 ECHOED = ("instructions", "max_output_tokens", "metadata", "temperature", "tool_choice", "tools", "parallel_tool_calls")
 DEFAULTS: dict[str, Any] = {"tool_choice": "auto", "tools": [], "parallel_tool_calls": True, "metadata": {}}
 
@@ -37,9 +37,9 @@ def read(body: Fields, *, served: Sequence[str], remembered: Remembered) -> Ask:
     limits = read_model(body, served, most=("max_output_tokens",))
     body.refuse("previous_response_id", WHOLE_CONVERSATION)
     body.refuse("conversation", WHOLE_CONVERSATION)
-    body.refuse("prompt", "prompts stored elsewhere cannot be read: send instructions and input")
+    body.refuse("prompt", "stored prompts are not available: send instructions and input")
     body.refuse("background", "a response is sent when its tree has ended", unless=(False,))
-    body.refuse("top_logprobs", "a tree has no log-probs of its own", unless=(0.0,))
+    body.refuse("top_logprobs", "log-probs are not returned", unless=(0.0,))
     refuse_sampling(body)
     text = body.object("text")
     messages = [*_instructions(body), *_input(body)]
@@ -68,7 +68,7 @@ def _input(body: Fields) -> list[Said]:
     if isinstance(given, str):
         return [Said(role="user", text=body.text("input"), param="input")]
     if given is None:
-        raise wrong("input", "input is missing: a string, or an array of messages")
+        raise wrong("input", "input is missing: send a string or an array of messages")
     said: list[Said] = []
     for item in body.objects("input"):
         found = _item(item)

@@ -75,7 +75,7 @@ def read_schema(definition: Mapping[str, Any], param: str) -> Schema:
         if isinstance(schema, bool):
             continue
         if not isinstance(schema, dict):
-            raise wrong(place, f"{place} is a schema: an object; got {shown(schema)}")
+            raise wrong(place, f"{place} must be a schema, which is an object; got {shown(schema)}")
         schemas.append(cast(dict[str, Any], schema))
         waiting += [(inner, name, depth + 1) for name, inner in _inner(schemas[-1], place)]
     _check_references(schemas, definition, param)
@@ -115,7 +115,7 @@ def _check_keyword(key: str, value: object, place: str) -> None:
         ),
     }
     if key in accepted and not accepted[key][1]:
-        raise wrong(place[:200], f"{place[:200]} is {accepted[key][0]}; got {shown(cast(object, value))}")
+        raise wrong(place[:200], f"{place[:200]} must be {accepted[key][0]}; got {shown(cast(object, value))}")
 
 
 def _items(value: object) -> list[object]:

@@ -46,14 +46,14 @@ class ServeConfig:
         for name, least in (("concurrency", 1), ("queue", 0), ("max_body_bytes", 1024), ("port", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name} is a whole number from {least} up; got {value!r}")
+                raise ConfigError(f"{name} must be an integer of at least {least}; got {value!r}")
         if self.port > 65535:
-            raise ConfigError(f"port is a number from 0 to 65535; got {self.port}")
+            raise ConfigError(f"port must be a number from 0 to 65535; got {self.port}")
         for name in ("body_s", "grace_s"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is a number of seconds above 0; got {getattr(self, name)!r}")
+                raise ConfigError(f"{name} must be a number of seconds above 0; got {getattr(self, name)!r}")
         if not 0 <= self.temperature <= 2:
-            raise ConfigError(f"temperature is a number from 0 to 2; got {self.temperature!r}")
+            raise ConfigError(f"temperature must be a number from 0 to 2; got {self.temperature!r}")
         if self.dialect != AUTO:
             make_dialect(self.dialect)
 

@@ -54,7 +54,7 @@ def read_tools(body: Fields, *, nested: bool) -> ToolUse:
     """The fields `tools`, `tool_choice` and `parallel_tool_calls`. `nested`: as in `/v1/chat/completions`."""
     listed = body.objects("tools")
     if len(listed) > MAX_TOOLS:
-        raise wrong("tools", f"tools has at most {MAX_TOOLS} entries; got {len(listed):,}")
+        raise wrong("tools", f"tools may have at most {MAX_TOOLS} entries; got {len(listed):,}")
     tools = tuple(_read_tool(entry, nested=nested) for entry in listed)
     names = [tool.name for tool in tools]
     if len(set(names)) < len(names):
@@ -94,9 +94,9 @@ def _read_choice(body: Fields, names: Sequence[str], *, nested: bool) -> tuple[C
         name = "" if function is None else function.text("name", "")
         if entry.values.get("type") != "function" or name not in names:
             accepted = f'{{"type": "function"}} with the name of one of the tools; got {shown(name)}'
-            raise wrong("tool_choice", f"tool_choice is auto, none, required or {accepted}")
+            raise wrong("tool_choice", f"tool_choice must be auto, none, required or {accepted}")
         return "required", name
     word = body.choice("tool_choice", ("auto", "none", "required"), "auto")
     if word == "required" and not names:
-        raise wrong("tool_choice", "tool_choice is required, and there are no tools")
+        raise wrong("tool_choice", "tool_choice is required, but there are no tools")
     return ("none" if word == "none" else "required" if word == "required" else "auto"), None

@@ -55,7 +55,7 @@ class Bodies:
             self.held -= size
 
     def _too_large(self) -> RequestError:
-        return RequestError(413, f"the body of a request is at most {self.most:,} bytes", code="request_too_large")
+        return RequestError(413, f"the body of a request must be at most {self.most:,} bytes", code="request_too_large")
 
 
 def header(scope: Scope, name: str) -> str | None:
