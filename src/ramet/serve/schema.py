@@ -115,7 +115,7 @@ def _check_keyword(key: str, value: object, place: str) -> None:
         ),
     }
     if key in accepted and not accepted[key][1]:
-        raise wrong(place[:200], f"{place[:200]} must be {accepted[key][0]}; got {shown(cast(object, value))}")
+        raise wrong(place[:200], f"{place[:200]} must be {accepted[key][0]}; got {shown(value)}")
 
 
 def _items(value: object) -> list[object]:
