@@ -223,7 +223,7 @@ class NodeRun:
         self.steps.results = shorten(self.steps.results, self.budget.max_result_chars)
 
     def _end(self) -> None:
-        """Repay every loan, inform the world and the engine. Runs in every case."""
+        """Repay every loan, inform the engine and the world. Runs in every case."""
         node, tree_run = self.node, self.tree_run
         for child, loan in self.loans:
             if child.stop is None:  # admitted, and cancelled before it started
@@ -232,9 +232,8 @@ class NodeRun:
         node.state = State.ENDED
         node.ended_s = tree_run.now()
         node.usage.critical_path_tokens = self.critical_path
-        if tree_run.observer is not None:
-            tree_run.observer.ended(node)
         tree_run.ended(self.transcript.node_id, self.engine)
+        tree_run.notify("ended", node)
 
     # Sampling, paid in advance.
 

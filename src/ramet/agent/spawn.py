@@ -272,8 +272,7 @@ def _lend(parent: NodeRun, plan: Plan, tokens: int, *, nodes: int, money: int) -
     parent.num_children += 1
     parent.loans.append((node, loan))
     tree_run.tree.nodes.append(node)
-    if tree_run.observer is not None:
-        tree_run.observer.spawned(node)
+    tree_run.notify("spawned", node)
     return Admitted(parent=parent, child=child, missing=plan.missing, critical_path=parent.critical_path)
 
 

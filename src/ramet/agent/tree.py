@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import sniffio
@@ -23,8 +23,9 @@ from ramet.agent.toolcalls import CallsTools
 from ramet.agent.wording import CLOSING_REASON, cut, num_bytes
 from ramet.budget import Budget
 from ramet.config import TEMPERATURE
-from ramet.errors import BudgetTooSmall, ConfigError, EngineError
+from ramet.errors import BudgetTooSmall, ConfigError, EngineError, RametError
 from ramet.interfaces import Caching, Dialect, Engine, NodeObserver, Remaining, TaskWorld, Windowed, World
+from ramet.plugins import describe
 from ramet.tokens.render import Renderer
 from ramet.types import Node, Piece, Stop, Task, Tree
 
@@ -113,8 +114,7 @@ class TreeRun:
             message = f"budget.money of ${budget.money:g} does not pay for one turn and an answer"
             raise BudgetTooSmall(message, limit="money")
         self.tree.nodes.append(node)
-        if self.observer is not None:
-            self.observer.spawned(node)
+        self.notify("spawned", node)
         return root
 
     def _open_root(self, context: Mapping[str, str]) -> NodeRun:
@@ -155,6 +155,17 @@ class TreeRun:
         caching = self._caching.get(id(engine))
         if caching is not None:
             caching.ended(node_id)
+
+    def notify(self, event: Literal["spawned", "ended"], node: Node) -> None:
+        """Notify a world that observes its nodes. It is the user's code: what it raises is one error that names it."""
+        if self.observer is None:
+            return
+        try:
+            getattr(self.observer, event)(node)
+        except RametError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{type(self.world).__name__}.{event} raised {describe(error)}") from error
 
     def speed_of(self, engine: Engine) -> Speed:
         """The speed of an engine in all calls of the tree so far."""
