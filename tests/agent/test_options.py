@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -111,8 +113,27 @@ def test_a_window_smaller_than_that_of_the_model_stays():
         ({"engine": None}, "engine is missing: give an object like ramet.HttpEngine"),
         ({"engine": ENGINE, "clone_engine": "http://x"}, "clone_engine must be an object like ramet.HttpEngine"),
         ({"engine": ENGINE, "temperature": "hot"}, "temperature is a number from 0 up; got 'hot'"),
+        ({"engine": ENGINE, "world": {"f": len}}, "world must be an object like ramet.TaskWorld.*; got a dict"),
+        ({"engine": ENGINE, "world": "w.py"}, "world must be an object like ramet.TaskWorld.*; got a str"),
+        ({"engine": ENGINE, "dialect": None}, 'dialect is a name like "tools" or an object like .*; got None'),
+        ({"engine": ENGINE, "judge": "gpt"}, "judge must be an object like ramet.Judge.*; got a str"),
+        ({"engine": ENGINE, "seed": "abc"}, "seed is a whole number; got 'abc'"),
+        ({"engine": ENGINE, "seed": 1.5}, "seed is a whole number; got 1.5"),
+        ({"engine": ENGINE, "instructions": None}, "instructions is a text; got None"),
+        ({"engine": ENGINE, "delegate_instructions": ["be brief"]}, "delegate_instructions is a text; got "),
     ],
 )
 def test_wrong_options_are_named(given: dict[str, object], said: str):
     with pytest.raises(ramet.ConfigError, match=said):
         TreeOptions(**given)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_world_whose_functions_are_a_property_is_not_asked_for_them_early():
+    class Lazy:
+        context: Mapping[str, str] = MappingProxyType({})
+
+        @property
+        def functions(self) -> dict[str, Any]:
+            raise AssertionError("too early")
+
+    TreeOptions(engine=ENGINE, world=Lazy())

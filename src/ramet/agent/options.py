@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, cast
 
 from ramet.budget import Budget
 from ramet.config import TEMPERATURE
@@ -123,12 +123,24 @@ class TreeOptions:
         _check_kind("engine", given, "sample", AN_ENGINE)
         _check_kind("clone_engine", self.clone_engine, "sample", AN_ENGINE)
         _check_kind("budget", self.budget, "ledger", "ramet.Budget(tokens=4000)")
+        _check_kind("world", self.world, "functions", A_WORLD)
+        _check_kind("world", self.world, "context", A_WORLD)
+        _check_kind("judge", self.judge, "verdict", "ramet.Judge(engine)")
+        if not isinstance(self.dialect, str) and not hasattr(self.dialect, "session"):
+            raise ConfigError(f'dialect is a name like "tools" or an object like {A_DIALECT}; got {self.dialect!r}')
+        if self.seed is not None and not isinstance(cast(object, self.seed), SupportsIndex):
+            raise ConfigError(f"seed is a whole number; got {self.seed!r}")
+        for name in ("instructions", "delegate_instructions"):
+            if not isinstance(text := getattr(self, name), str):
+                raise ConfigError(f"{name} is a text; got {text!r}")
 
 
+A_DIALECT = "ramet.PythonDialect()"
+A_WORLD = "ramet.TaskWorld(task), with functions and context"
 AN_ENGINE = 'ramet.HttpEngine("http://127.0.0.1:8000/v1", model="my-model")'
 
 
 def _check_kind(name: str, value: object, needed: str, example: str) -> None:
-    """Refuse an address where an engine is needed, or a dictionary where a budget is."""
-    if value is not None and not hasattr(value, needed):
+    """Refuse an address where an engine is needed, or a dictionary where a budget or a world is."""
+    if value is not None and not (hasattr(type(value), needed) or hasattr(value, needed)):  # a property is not read
         raise ConfigError(f"{name} must be an object like {example}; got a {type(value).__name__}")
