@@ -7,17 +7,22 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramet.agent.options import TreeOptions
+from ramet.agent.tree import TreeRun
 from ramet.budget import PICO, Budget, Prices
+from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.serve.errors import RequestError
 from ramet.serve.keys import Account, KeyConfig, Keyring, Reservation, read_keys
 from ramet.serve.server import read_access
 from ramet.serve.settings import ServeConfig, check_address
 from ramet.types import Usage
+from tests.conftest import in_virtual_time
 
 SECRET = "correct-horse-battery"
 BUDGET = Budget(tokens=1000)
@@ -133,6 +138,32 @@ def test_a_budget_is_lowered_to_what_is_left_of_the_day_and_back_the_next_day():
     now[0] += timedelta(hours=2)
     alice.held_tokens = 0
     assert alice.reserve(BUDGET).budget.tokens == 1000
+
+
+def test_money_of_tokens_lost_to_cancelled_calls_counts_like_the_tokens():
+    prices = Prices(prompt=1.0, generated=2.0)
+    alice = account(money_per_day=0.01)
+    request = alice.reserve(Budget(tokens=1000, money=0.004, prices=prices))
+    received = prices.cost(prompt=500, cached=0, generated=100)
+    request.settle(Usage(tokens=100, lost_tokens=900, prompt_tokens=500, cost=received))
+    assert (alice.tokens, alice.cost) == (1000, prices.worst(prompt=500, generated=1000))
+
+
+def test_a_cancelled_tree_is_charged_as_much_as_its_ledger_paid():
+    alice = account(money_per_day=0.02)
+    request = alice.reserve(Budget(tokens=1000, money=0.01, prices=Prices(prompt=1.0, generated=2.0)))
+    engine = ScriptedEngine(lambda prompt: Reply(text="word " * 100, seconds=10.0))
+    run = TreeRun("q", TreeOptions(engine=engine, budget=request.budget))
+
+    async def work() -> None:
+        with anyio.move_on_after(5):
+            await run.run()
+
+    in_virtual_time(work)
+    request.settle(run.tree.usage)
+    assert run.tree.usage.lost_tokens > 0
+    assert run.ledger.money is not None
+    assert alice.cost == int(0.01 * PICO) - run.ledger.money
 
 
 def test_the_budget_of_a_key_is_below_that_of_the_server():

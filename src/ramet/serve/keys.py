@@ -182,7 +182,8 @@ class Reservation:
             account.started_cost -= self.cost
         if used is not None:
             account.tokens += used.tokens + used.lost_tokens
-            account.cost += used.cost
+            lost = self.budget.prices.cost(prompt=0, cached=0, generated=used.lost_tokens)
+            account.cost += used.cost + lost  # the server may have generated them
 
 
 class Keyring:
