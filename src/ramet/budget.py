@@ -4,7 +4,8 @@ A `Budget` holds the user's limits. A `Ledger` holds what one subtree may still 
 at or below the budget, whatever the model does and however siblings interleave:
 
 1. Pay first. A node reserves its cap before it samples and gets the change back afterwards. A cancelled sample is
-   settled for its whole cap, because the tokens it generated may not have been counted.
+   paid for with its whole cap: beyond the tokens that arrived (`tokens`), the server may have generated the rest of
+   it (`lost_tokens`).
 2. Children spend loans. A loan leaves the parent's ledger before the child starts; the rest returns when it ends.
 3. No code computes "limit minus spent": that number is stale as soon as two siblings read it.
 

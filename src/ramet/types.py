@@ -196,7 +196,7 @@ class Usage:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     calls: int = 0
-    cost: int = 0  # in trillionths of a dollar
+    cost: int = 0  # in trillionths of a dollar, of what was received: without `lost_tokens`
     critical_path_tokens: int = 0  # generated tokens on the longest chain of dependent work
     peak_window: int = 0  # the most tokens in the window
 

@@ -256,8 +256,8 @@ class StepAttention:
         pool[0, self.pages, :, self.offsets] = keys
         pool[1, self.pages, :, self.offsets] = values
         out, count = torch.empty_like(queries), self.decodes
-        for decode_groups in self.decode_groups:
-            decode_groups.attend(layer, queries[:count], keys[:count], values[:count], out, scale)
+        for group in self.decode_groups:
+            group.attend(layer, queries[:count], keys[:count], values[:count], out, scale)
         for group in self.groups:
             group.attend(pool, queries, out, scale)
         return out
