@@ -13,10 +13,10 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from ramet import plugins
 from ramet.config import build
@@ -24,7 +24,19 @@ from ramet.credit.records import Credit, Credits, Group, Key, Summary, group_tre
 from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import Rule
 
-__all__ = ["RULES", "Credit", "Credits", "Group", "Key", "Rule", "Summary", "group_trees", "load_rule", "rule_class"]
+__all__ = [
+    "RULES",
+    "Credit",
+    "Credits",
+    "Group",
+    "Key",
+    "Rule",
+    "Summary",
+    "compute_credits",
+    "group_trees",
+    "load_rule",
+    "rule_class",
+]
 
 RULES: dict[str, str] = {
     "rao": "ramet.credit.rao:Rao",
@@ -58,3 +70,13 @@ def rule_class(name: str) -> type[Rule]:
     known = did_you_mean(name, [*RULES, *plugins.entry_point_names("rule")])
     grpo = "; GRPO is rule=broadcast credit.normalise=true" if name.lower() == "grpo" else ""
     raise ConfigError(f"unknown credit rule {name!r}: {known}{grpo}")
+
+
+def compute_credits(rule: Rule, groups: Sequence[Group]) -> Credits:
+    """The credit that a rule computes, after checking that it is one: a rule of your own may return anything."""
+    credits = cast(object, rule.credit(groups))
+    if not isinstance(credits, Credits):
+        raise ConfigError(
+            f"{type(rule).__name__}.credit must return make_credits(groups, ...); got {type(credits).__name__}"
+        )
+    return credits

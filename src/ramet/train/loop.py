@@ -13,10 +13,9 @@ from typing import Any
 from ramet.agent.dialects import make_dialect
 from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
-from ramet.budget import Budget
 from ramet.config import load
-from ramet.credit import Group, load_rule
-from ramet.errors import ConfigError, TrainError
+from ramet.credit import load_rule
+from ramet.errors import ConfigError
 from ramet.interfaces import Rule, Taskset, Windowed
 from ramet.store import RunDir
 from ramet.store.checkpoints import checkpoint_path
@@ -53,13 +52,14 @@ from ramet.train.players.pool import Players
 from ramet.train.players.settings import check_references
 from ramet.train.preview import check_first_task
 from ramet.train.refill import collect_with_signal, step_groups
+from ramet.train.rule_trial import check_group_of_one, check_rule
 from ramet.train.settings import TrainConfig, WarmConfig, resolve_model_path, warm_config
 from ramet.train.step import credited_rows
 from ramet.train.track import OnStep, check_trackers
 from ramet.train.updates import check_mini_batches
 from ramet.train.warmstart import check_source, warm_phase
 from ramet.train.watch import stop_rule
-from ramet.types import Node, Task, Tree, Verdict
+from ramet.types import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +74,11 @@ class TrainPlan:
     warm: WarmConfig | None  # the supervised start
     levels: tuple[Level, ...] = ()  # of the curriculum; none: there is no curriculum
     began: float = field(default_factory=time.monotonic)
+
+    @property
+    def first_split(self) -> str:
+        """The split of the first task."""
+        return self.levels[0].split if self.levels else self.split
 
 
 def train(
@@ -191,8 +196,7 @@ def _fit_overlap(config: TrainConfig, backend: Backend, lower: Callable[[str], N
 def _check_first_task(plan: TrainPlan, backend: Backend) -> None:
     """Refuse a window that is too small for the first task now, and not after the supervised start."""
     window = backend.engine.window if isinstance(backend.engine, Windowed) else None
-    split = plan.levels[0].split if plan.levels else plan.split
-    check_first_task(plan.taskset, split, plan.config, backend.renderer, window=window)
+    check_first_task(plan.taskset, plan.first_split, plan.config, backend.renderer, window=window)
 
 
 def check_plan(config: TrainConfig) -> TrainPlan:
@@ -204,6 +208,7 @@ def check_plan(config: TrainConfig) -> TrainPlan:
     for taskset, split in ((plan.taskset, plan.split), *([plan.evaluation] if plan.evaluation else [])):
         if taskset.size(split) == 0:
             raise ConfigError(f"{taskset.name}:{split} has no tasks")
+    check_rule(plan.rule, plan.taskset, plan.first_split, config)
     return plan
 
 
@@ -224,7 +229,7 @@ def resolve_plan(config: TrainConfig) -> TrainPlan:
     (taskset, split), evaluation = resolve_tasks(config)
     rule = load_rule(config.rule, config.credit)
     if config.group_size == 1:
-        _check_group_of_one(rule, config.rule)
+        check_group_of_one(rule, config.rule)
     warm = warm_config(config)
     if warm is not None:
         check_source(warm)
@@ -240,17 +245,6 @@ def _find_split(spec: str, config: TrainConfig) -> tuple[Taskset, str]:
     name, split = parse_spec(spec)
     taskset = with_world(load_taskset(name, **config.taskset), config.world)
     return taskset, check_split(taskset, split)
-
-
-def _check_group_of_one(rule: Rule, name: str) -> None:
-    """Most rules compare the trees of one task and need two or more: find out before collecting for an hour."""
-    tree = Tree(id="group-of-one", task=Task(question="?"), budget=Budget())
-    node = Node(index=0, parent=None, depth=0, path=(), goal="?", grant=1, verdict=Verdict(score=1.0, how="exact"))
-    tree.nodes.append(node)
-    try:
-        rule.credit([Group(key=tree.id, trees=(tree,))])
-    except TrainError:
-        raise ConfigError(f"group_size=1: {name} compares the trees of one task; give group_size=2 or more") from None
 
 
 def _players(plan: TrainPlan, run: RunDir, backend: Backend) -> Players:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Protocol
 
 from ramet.agent.options import TreeOptions
-from ramet.credit import Group, group_trees
+from ramet.credit import Group, compute_credits, group_trees
 from ramet.interfaces import Rule, Taskset
 from ramet.train.collect import Attempt, Play, collect, fresh_tasks, play_here, step_attempts, task_attempts
 from ramet.train.settings import TrainConfig
@@ -49,7 +49,7 @@ async def collect_with_signal(
         return trees
     fresh = _fresh(taskset, split, config, step=step) if source is None else source.fresh(step)
     for _ in range(config.refill):
-        summary = rule.credit(group_trees(trees)).summary
+        summary = compute_credits(rule, group_trees(trees)).summary
         missing = config.tasks_per_step - (summary.groups - len(summary.flat))
         more = [attempt for task in islice(fresh, max(0, missing)) for attempt in task]
         if not more:
@@ -81,7 +81,7 @@ def step_groups(
         trees = await collect(taskset, attempts[place * size : (place + 1) * size], options, play=play)
         for number in range(config.refill):
             more = fresh.at(number * config.tasks_per_step + place)
-            if not more or not rule.credit(group_trees(trees)).summary.without_signal:
+            if not more or not compute_credits(rule, group_trees(trees)).summary.without_signal:
                 break
             trees += await collect(taskset, more, options, play=play)
         return trees

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ramet.credit import group_trees
+from ramet.credit import compute_credits, group_trees
 from ramet.errors import TrainError
 from ramet.interfaces import Rule
 from ramet.train.backend import Backend
@@ -39,13 +39,13 @@ def credited_rows(
     With `num_groups`, groups beyond that number replace others that have no signal; `refilled` says how many.
     """
     groups = group_trees(trees)
-    credits = rule.credit(groups)
+    credits = compute_credits(rule, groups)
     metrics: dict[str, Any] = {}
     if num_groups is not None:
         kept = without_replaced(groups, credits.summary.flat, num_groups=num_groups)
         metrics["refilled"] = len(groups) - len(kept)
         if len(kept) < len(groups):  # a credit may depend on the whole batch
-            credits, trees = rule.credit(kept), [tree for group in kept for tree in group.trees]
+            credits, trees = compute_credits(rule, kept), [tree for group in kept for tree in group.trees]
     metrics = credit_metrics(credits) | metrics
     if credits.summary.without_signal:
         metrics |= {"note": NO_SIGNAL}
