@@ -260,12 +260,18 @@ class Judging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A score in [0, 1] and where it comes from: an exact check, a judge, or the root's verdict."""
+    """A score and where it comes from.
+
+    Attributes:
+        score: From 0 to 1; partly right answers may have one in between.
+        how: "exact" (a check by the taskset), "judge", or "root" (a copy of the root's verdict).
+        reason: Why, for people who read the tree.
+    """
 
     score: float
     how: Literal["exact", "judge", "root"]
     reason: str = ""
-    judgement: Judgement | None = None
+    judgement: Judgement | None = None  # of a judge
 
     @property
     def is_right(self) -> bool:
@@ -275,33 +281,45 @@ class Verdict:
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """One agent with one window."""
+    """One agent with one window.
 
-    index: int  # its place in `tree.nodes`; the root has 0
-    parent: int | None  # index of its parent; None for the root
-    depth: int  # levels below the root
-    path: tuple[int, ...]  # child ordinals from the root; independent of scheduling
+    Attributes:
+        index, parent: Its place in `tree.nodes`, and that of its parent; the root has 0 and None.
+        depth, path: Levels below the root; child ordinals from the root, independent of scheduling.
+        goal: What it was asked to do; the root's is the question.
+        grant: Tokens lent to it, for itself and its clones.
+        state, stop: What it is doing, and why it ended.
+        answer, value: None if it ended without one; the value a python cell finished with, `answer` is its text.
+        error: Of the engine, if it failed.
+        pieces: Its window in order: prompts and samples.
+        turns: Its completions and their effects, such as the children that each one started.
+        usage: What it used itself, without its clones; only `critical_path_tokens` counts them.
+        verdict: How well it met its own goal; None until it is graded.
+        started_s, ended_s: Seconds since the tree began.
+        texts, messages: Texts it was handed, and its messages without markup, for judges; not stored.
+    """
+
+    index: int
+    parent: int | None
+    depth: int
+    path: tuple[int, ...]
     goal: str
-    grant: int  # tokens lent to it
+    grant: int
     size: float | None = field(default=None, compare=False)  # of its goal, as measured at admission; not stored
     state: State = State.READY
     stop: Stop | None = None
-    answer: str | None = None  # None if it ended without one
-    value: object = None  # the value a python cell finished with; `answer` is its text
-    error: str | None = None  # of the engine, if it failed
-    pieces: list[Piece] = field(default_factory=list[Piece])  # its window in order: prompts and samples
+    answer: str | None = None
+    value: object = None
+    error: str | None = None
+    pieces: list[Piece] = field(default_factory=list[Piece])
     turns: list[Turn] = field(default_factory=list[Turn])
     usage: Usage = field(default_factory=Usage)
     meter: Meter = field(default_factory=Meter)  # the call in flight
     verdict: Verdict | None = None
-    started_s: float = 0.0  # seconds since the tree began
+    started_s: float = 0.0
     ended_s: float | None = None
-    texts: Mapping[str, str] = field(  # the texts it was handed, for judges; not stored
-        default_factory=dict[str, str], compare=False, repr=False
-    )
-    messages: list[Message] = field(  # without the markup of a chat template, for judges; not stored
-        default_factory=list[Message], compare=False, repr=False
-    )
+    texts: Mapping[str, str] = field(default_factory=dict[str, str], compare=False, repr=False)
+    messages: list[Message] = field(default_factory=list[Message], compare=False, repr=False)
 
     @property
     def has_sampled(self) -> bool:
@@ -321,7 +339,15 @@ class Node:
 
 @dataclass(slots=True, kw_only=True)
 class Tree:
-    """All nodes of one root. `print(tree)` draws it."""
+    """All nodes of one root. `print(tree)` draws it.
+
+    Attributes:
+        task: What the root worked on.
+        budget: The limits of the whole tree.
+        nodes: The root, then all clones in the order they were granted.
+        seconds: From its start to its end.
+        judging: What a judge cost; not stored.
+    """
 
     id: str
     task: Task
@@ -329,7 +355,7 @@ class Tree:
     dialect: str = ""
     nodes: list[Node] = field(default_factory=list[Node])
     seconds: float = 0.0
-    judging: Judging | None = field(default=None, compare=False)  # not stored
+    judging: Judging | None = field(default=None, compare=False)
 
     @property
     def root(self) -> Node:
