@@ -58,10 +58,38 @@ def test_a_run_whose_file_has_changed_is_resumed_only_if_that_is_accepted(place:
         file.write_text(before + "\n# changed\n", encoding="utf-8")
         with pytest.raises(ramet.ConfigError, match=r"rule .*my_rule.py:Plain has changed since .*--accept-changes"):
             loop.resume(run)
-        loop.check_plugins(RunDir.open(run), accept_changes=True)
+        loop.resume(run, accept_changes=True)
         file.unlink()
         with pytest.raises(ramet.ConfigError, match=r"was started with the rule .*no such file"):
-            loop.resume(run, accept_changes=True)
+            loop.resume(run, steps=2, accept_changes=True)
+    finally:
+        file.write_text(before, encoding="utf-8")
+
+
+def test_a_change_is_accepted_once_and_recorded(place: Path, tmp_path: Path) -> None:
+    file, run = place / "my_rule.py", RunDir.open(copied(place, tmp_path))
+    before, plugin = file.read_text(encoding="utf-8"), run.meta["plugins"][1]
+    try:
+        file.write_text(before + "\n# changed\n", encoding="utf-8")
+        loop.resume(run.path, accept_changes=True)
+        loop.resume(run.path, steps=2)
+    finally:
+        file.write_text(before, encoding="utf-8")
+    (entry,) = run.meta["accepted_changes"]
+    assert (entry["reference"], entry["from"], entry["after"]) == (plugin["reference"], plugin["sha256"], 0)
+    assert run.meta["plugins"][1] == plugin | {"sha256": entry["to"]}
+    with pytest.raises(ramet.ConfigError, match=r"rule .*my_rule.py:Plain has changed"):
+        loop.resume(run.path, steps=3)
+    assert len(run.metrics()) == 2
+
+
+def test_the_files_of_a_run_that_is_complete_are_not_checked(place: Path, tmp_path: Path) -> None:
+    file, run = place / "my_rule.py", tmp_path / "run"
+    shutil.copytree(place / "runs" / "train", run)
+    before = file.read_text(encoding="utf-8")
+    try:
+        file.unlink()
+        assert len(loop.resume(run).metrics()) == 1
     finally:
         file.write_text(before, encoding="utf-8")
 
@@ -75,7 +103,7 @@ def test_objects_are_trained_on_and_passed_in_again_to_resume(place: Path, tmp_p
     assert 'task = "object:Backwards:train"' in text
     assert 'rule = "object:Plain"' in text
     with pytest.raises(ramet.ConfigError, match="Backwards is a taskset that a Python program passed in"):
-        loop.resume(run.path)
+        loop.resume(run.path, steps=2)
     assert ramet.train.resume(run.path, task=taskset, rule=rule).metrics() == run.metrics()  # type: ignore[attr-defined]
     with pytest.raises(ramet.ConfigError, match="this run has dialect=tools: a resumed run keeps its settings"):
         ramet.train.resume(run.path, task=taskset, rule=rule, dialect=ramet.TerseDialect())  # type: ignore[attr-defined]

@@ -106,6 +106,14 @@ class RunDir:
             raise StoreError(f"cannot read {path}: it is not a JSON object")
         return cast(dict[str, Any], found)
 
+    def write_meta(self, meta: Mapping[str, Any]) -> None:
+        """Replace the contents of meta.json."""
+        path = self.path / "meta.json"
+        try:
+            write_text(path, json.dumps(meta, indent=1))
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {reason(error)}") from None
+
     @property
     def settings(self) -> dict[str, Any]:
         """The contents of config.toml, as nested tables."""

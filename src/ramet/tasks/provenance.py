@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from ramet import plugins
@@ -12,9 +13,11 @@ from ramet.credit import RULES
 from ramet.engine.settings import ENGINE_KINDS
 from ramet.errors import ConfigError
 from ramet.store import RunDir
+from ramet.store.checkpoints import checkpoint_step, latest
 from ramet.tasks.registry import SOURCES, TASKSETS, split_spec
 
 FIELD = "plugins"  # of meta.json
+ACCEPTED = "accepted_changes"  # of meta.json: of the files of plug-ins, when the run was resumed
 BUILT_IN: dict[str, tuple[str, ...]] = {
     "taskset": tuple(TASKSETS),
     "rule": tuple(RULES),
@@ -59,16 +62,31 @@ def _get(table: Any, name: str) -> Any:
 
 
 def check_plugins(run: RunDir, *, accept_changes: bool = False) -> None:
-    """Refuse to resume a run whose plug-ins are gone, or have other contents than when it was started."""
-    for fact in run.meta.get(FIELD, []):
-        reference, kind = str(fact["reference"]), str(fact["kind"])
-        try:
-            plugins.load(reference, kind)
-            now = plugins.fingerprint(reference, kind)
-        except ConfigError as error:
-            raise ConfigError(f"{run.path} was started with the {kind} {reference}: {error}") from None
-        if now != fact["sha256"] and not accept_changes:
+    """Refuse to resume a run whose plug-ins are gone, or have other contents than when they were last accepted.
+
+    With `accept_changes` the new contents are accepted: `meta.json` gets their hashes, and an entry for every change.
+    """
+    meta, accepted = run.meta, list[dict[str, Any]]()
+    for fact in meta.get(FIELD, []):
+        reference, kind, before = str(fact["reference"]), str(fact["kind"]), str(fact["sha256"])
+        now = _fingerprint(run, reference, kind)
+        if now == before:
+            continue
+        if not accept_changes:
             raise ConfigError(
                 f"the file of the {kind} {reference} has changed since {run.path} was started: "
                 "put it back, or resume with --accept-changes"
             )
+        fact["sha256"] = now
+        accepted.append({"kind": kind, "reference": reference, "from": before, "to": now})
+    if accepted:
+        event = {"after": checkpoint_step(latest(run.path)), "when": datetime.now(UTC).isoformat(timespec="seconds")}
+        run.write_meta(meta | {ACCEPTED: [*meta.get(ACCEPTED, []), *(change | event for change in accepted)]})
+
+
+def _fingerprint(run: RunDir, reference: str, kind: str) -> str:
+    try:
+        plugins.load(reference, kind)
+        return plugins.fingerprint(reference, kind)
+    except ConfigError as error:
+        raise ConfigError(f"{run.path} was started with the {kind} {reference}: {error}") from None

@@ -6,7 +6,6 @@ steps from the beginning. Two settings depend on the number of steps too, and `l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -76,7 +75,7 @@ def change_length(run: RunDir, config: Config, *, steps: int | None = None, minu
     meta["lengthened"] = [*meta.get("lengthened", []), entry]
     try:
         write_text(run.path / "config.toml", to_toml(changed))
-        write_text(run.path / "meta.json", json.dumps(meta, indent=1))
     except OSError as error:
         raise StoreError(f"cannot write to {run.path}: {error.strerror}") from None
+    run.write_meta(meta)
     return changed

@@ -125,8 +125,13 @@ def resume(
     `steps` gives the run another number of steps, `minutes` another limit of time. A run whose plug-ins have changed
     since is refused unless `accept_changes`. For a run that has done all its steps no backend is opened.
     """
-    check_plugins(RunDir.open(path), accept_changes=accept_changes)
-    with reopen_run(path, kind="train") as run:
+
+    def check(run: RunDir) -> None:
+        config = load(TrainConfig, file=run.path / "config.toml")
+        if not _is_over(run, config if steps is None else replace(config, steps=steps)):
+            check_plugins(run, accept_changes=accept_changes)
+
+    with reopen_run(path, kind="train", check=check) as run:
         config = change_length(run, load(TrainConfig, file=run.path / "config.toml"), steps=steps, minutes=minutes)
         if _is_over(run, config):
             on_start(run)

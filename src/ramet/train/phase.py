@@ -267,12 +267,16 @@ async def _run_within(phase: Phase, backend: Backend, run: RunDir, *, on_step: O
 
 
 @contextmanager
-def reopen_run(path: Path | str, *, kind: str) -> Generator[RunDir]:
-    """An existing run of this kind, locked, without the metrics of steps that will be repeated."""
+def reopen_run(path: Path | str, *, kind: str, check: Callable[[RunDir], None] = ignore) -> Generator[RunDir]:
+    """An existing run of this kind, locked, without the metrics of steps that will be repeated.
+
+    `check` may refuse it before anything is changed.
+    """
     run = RunDir.open(path)
     if run.kind != kind:
         raise StoreError(f"{run.path} cannot be resumed here: it was made by ramet {run.kind}, not by ramet {kind}")
     with exclusive_lock(run.path):
+        check(run)
         run.rewind(checkpoint_step(latest(run.path)))
         yield run
 

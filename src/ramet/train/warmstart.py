@@ -89,8 +89,12 @@ def resume_warmstart(
     A run whose plug-ins have changed is refused unless `accept_changes`. For a run that has done all its steps no
     backend is opened.
     """
-    check_plugins(RunDir.open(path), accept_changes=accept_changes)
-    with reopen_run(path, kind="warmstart") as run:
+
+    def check(run: RunDir) -> None:
+        if not is_complete(run, steps or load(WarmConfig, file=run.path / "config.toml").steps):
+            check_plugins(run, accept_changes=accept_changes)
+
+    with reopen_run(path, kind="warmstart", check=check) as run:
         config = change_length(run, load(WarmConfig, file=run.path / "config.toml"), steps=steps)
         if is_complete(run, config.steps):
             on_start(run)
