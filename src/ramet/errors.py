@@ -2,7 +2,8 @@
 
 RametError
 ├── ConfigError       a flag, key or value is not accepted       -> one line, exit code 2
-│   └── BudgetTooSmall     a task does not fit the window or the money it is given
+│   ├── BudgetTooSmall     a task does not fit the window or the money it is given
+│   └── PluginError        a class of the user's own returned something that cannot be used
 ├── EngineError       the model server failed or broke its contract
 │   ├── EngineBusy         temporary: engines retry it themselves
 │   └── EngineInterrupted  the call ended early: the node pays for the tokens it saw, then retries
@@ -44,6 +45,10 @@ class BudgetTooSmall(ConfigError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), limit=self.limit), self.args  # exceptions are restored without keywords
+
+
+class PluginError(ConfigError):
+    """A class of the user's own returned something that cannot be used."""
 
 
 class EngineError(RametError):

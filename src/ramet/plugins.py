@@ -121,7 +121,29 @@ def check(found: Any, kind: str, reference: str) -> Any:
     if missing:
         article = "an" if kind[0] in "aeiou" else "a"
         raise ConfigError(f"{reference} is not {article} {kind}: it has no {', no '.join(missing)}")
+    for name in wanted.methods:
+        if not callable(getattr(found, name)):
+            raise ConfigError(f"{reference}: {name} must be a method; got {type(getattr(found, name)).__name__}")
     return found
+
+
+def check_has_name(reference: str, kind: str) -> None:
+    """Refuse a file without the name of a class in it. The error lists the classes that fit."""
+    if not reference.endswith(SUFFIX):
+        return
+    module = import_file(reference, reference=reference)
+    own = [(name, value) for name, value in vars(module).items() if _is_public(name, value, module)]
+    fitting = [name for name, value in own if inspect.isclass(value) and _fits(value, kind)]
+    classes = f"{kind}s in it: {', '.join(fitting)}" if fitting else f"it has no class that is a {kind}"
+    raise ConfigError(f"{reference} is a file: write {reference}:NAME; {classes}")
+
+
+def _fits(found: Any, kind: str) -> bool:
+    try:
+        check(found, kind, "")
+    except ConfigError:
+        return False
+    return True
 
 
 # Importing.

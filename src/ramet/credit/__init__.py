@@ -67,6 +67,7 @@ def rule_class(name: str) -> type[Rule]:
         return getattr(import_module(module), kind)
     if plugins.is_reference(name) or name in plugins.entry_point_names("rule"):
         return plugins.load(name, "rule")
+    plugins.check_has_name(name, "rule")
     known = did_you_mean(name, [*RULES, *plugins.entry_point_names("rule")])
     grpo = "; GRPO is rule=broadcast credit.normalise=true" if name.lower() == "grpo" else ""
     raise ConfigError(f"unknown credit rule {name!r}: {known}{grpo}")

@@ -12,6 +12,7 @@ from ramet import plugins
 from ramet.errors import ConfigError
 from ramet.interfaces import Taskset
 from ramet.tasks.registry import check_split, known_size, load_taskset, parse_spec, taskset_class
+from ramet.tasks.returned import split_size, task_at
 from ramet.tasks.sources import source_of
 from ramet.tasks.worlds import with_world
 from ramet.types import Task
@@ -87,11 +88,11 @@ def select_items(
     """The first tasks of every split, or all it has. A bucket is a split, or a size if there is only one split."""
     items: list[Item] = []
     for spec, taskset, split in tasksets:
-        available, source = taskset.size(split), source_of(taskset, split)
+        available, source = split_size(taskset, split), source_of(taskset, split)
         if available == 0:
             raise ConfigError(f"{spec} has no tasks")
         for index in range(num_tasks if available is None else min(available, num_tasks)):
-            task = taskset.task(split, index)
+            task = task_at(taskset, split, index)
             size = known_size(taskset, task)
             beyond = bool(trained) and not any(known.covers(taskset.name, size, source) for known in trained)
             items.append(Item(taskset=taskset, split=spec, task=task, size=size, bucket=spec, beyond=beyond))

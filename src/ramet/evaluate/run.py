@@ -22,6 +22,7 @@ from ramet.evaluate.settings import EvaluateConfig, parse_limits, parse_range
 from ramet.interfaces import Engine, HasSizes, NodeJudge, Taskset, Windowed
 from ramet.tasks.dice import seed_of
 from ramet.tasks.play import ask_grader, play
+from ramet.tasks.returned import budget_of
 from ramet.tasks.split import can_split, splittable
 from ramet.types import Tree
 
@@ -157,7 +158,7 @@ class Pool:
 
     async def _run_tree(self, job: Job, place: int) -> Tree:
         item, method = job.item, job.method
-        declared = item.taskset.budget(item.task)
+        declared = budget_of(item.taskset, item.task)
         options = replace(
             self.options,
             budget=tree_budget(method, declared, tokens=job.budget, limits=self.limits, window=self.window),

@@ -15,6 +15,7 @@ from ramet.agent.dialects import make_dialect, terse, terse_calls
 from ramet.engine.scripted import Reply, Script
 from ramet.errors import ConfigError
 from ramet.interfaces import Ask, Do, Move, Oracle, View
+from ramet.tasks.returned import checked_move
 from ramet.tasks.slips import slip_python, slip_terse, slip_tools
 from ramet.types import Message, Prompt
 
@@ -54,7 +55,7 @@ def script(oracle: Oracle, dialect: str, *, solo: Oracle | None = None, levels: 
             opening=opening,
         )
         try:
-            move = mover.move(view)
+            move = checked_move(mover.move(view), mover)
         except Exception:
             if not prompt.closing and all(history):
                 raise

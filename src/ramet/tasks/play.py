@@ -20,8 +20,9 @@ from ramet.tasks.grader import HasGrader
 from ramet.tasks.manner import HasManner
 from ramet.tasks.needs import Asking, ample, needs_of
 from ramet.tasks.oracle import script
+from ramet.tasks.returned import budget_of, checked_verdict, oracle_of, world_of
 from ramet.tokens.render import TokenRenderer
-from ramet.types import Judging, Node, Task, Tree, Verdict, is_score
+from ramet.types import Judging, Node, Task, Tree, Verdict
 
 CANNOT_BE_MET = "this goal cannot be met by any clone: ask for something else, or do without it"
 T = TypeVar("T")
@@ -39,7 +40,7 @@ async def play(taskset: Taskset, task: Task, options: TreeOptions) -> Tree:
 
 async def play_unjudged(taskset: Taskset, task: Task, options: TreeOptions) -> Tree:
     """Run one tree and give its nodes the taskset's own verdicts. `judge_rest` completes them."""
-    options = replace(options_for_task(taskset, task, options), budget=options.budget or taskset.budget(task))
+    options = replace(options_for_task(taskset, task, options), budget=options.budget or budget_of(taskset, task))
     run = TreeRun(task, options)
     tree = await run.run()
     await _grade_exactly(tree, taskset, run.world)
@@ -58,7 +59,7 @@ def options_for_task(taskset: Taskset, task: Task, options: TreeOptions) -> Tree
     """The options with the world and what the taskset knows about goals, unless they have their own."""
     return replace(
         options,
-        world=taskset.world(task) if options.world is None else options.world,
+        world=world_of(taskset, task) if options.world is None else options.world,
         same_goal=options.same_goal or goal_comparison(taskset, task),
         goal_size=options.goal_size or goal_measure(taskset, task),
         impossible=options.impossible or goal_problem(taskset, task),
@@ -102,15 +103,11 @@ async def _grade_exactly(tree: Tree, taskset: Taskset, world: World) -> None:
     for node in tree.nodes:
         ask = partial(taskset.verdict, tree.task, world, node)
         verdict = ask() if grader is None else await grader.run(ask)
-        node.verdict = _checked(verdict, node, tree, by=taskset.name)
+        node.verdict = checked_verdict(verdict, taskset, where=_place(node, tree), by=taskset.name)
 
 
-def _checked(verdict: Verdict | None, node: Node, tree: Tree, *, by: str) -> Verdict | None:
-    """The verdict, or an error that names who gave a score that is none."""
-    if verdict is not None and not is_score(verdict.score):
-        where = f"node {node.index} of {tree.task.id}"
-        raise ConfigError(f"{by} gave {where} the score {verdict.score!r}: a score is a number from 0 to 1")
-    return verdict
+def _place(node: Node, tree: Tree) -> str:
+    return f"node {node.index} of {tree.task.id}"
 
 
 async def judge_rest(tree: Tree, judge: NodeJudge | None) -> None:
@@ -124,7 +121,8 @@ async def judge_rest(tree: Tree, judge: NodeJudge | None) -> None:
             else [await judge.verdict(node, tree) for node in ungraded]
         )
         for node, verdict in zip(ungraded, verdicts, strict=True):
-            node.verdict = _checked(verdict, node, tree, by=f"the judge {type(judge).__name__}")
+            by = f"the judge {type(judge).__name__}"
+            node.verdict = checked_verdict(verdict, judge, where=_place(node, tree), by=by)
     for node in tree.nodes:
         if node.verdict is None:
             node.verdict = _from_root(tree, node, judged=judge is not None)
@@ -164,8 +162,8 @@ async def demonstrate(
     With the `renderer` of a model, pieces are in that model's tokens. If the oracle asks for tokens for its clones, the
     tree is first played with ample tokens to measure what each clone needs.
     """
-    budget = budget or taskset.budget(task)
-    oracle, solo = (taskset.oracle(task, delegate=choice, seed=seed) for choice in (delegate, False))
+    budget = budget or budget_of(taskset, task)
+    oracle, solo = (oracle_of(taskset, task, delegate=choice, seed=seed) for choice in (delegate, False))
 
     async def run(oracle: Oracle, budget: Budget) -> Tree:
         engine = ScriptedEngine(script(oracle, dialect, solo=solo, levels=budget.depth), renderer=renderer)

@@ -19,6 +19,7 @@ from ramet.interfaces import Taskset, World
 from ramet.plugins import anchored
 from ramet.tasks.provenance import plugin_facts
 from ramet.tasks.registry import SOURCES, TASKSETS, find_task, is_plugin, split_spec
+from ramet.tasks.returned import budget_of
 from ramet.tasks.trained import FoundModel, find_named_model, trained_window
 from ramet.tasks.worlds import make_world
 from ramet.types import Task, clean
@@ -65,7 +66,7 @@ def resolve_run(
     for name in INPUTS:
         if getattr(config, name):
             raise ConfigError(f"{name} goes with a question in plain text: {config.question} brings its own")
-    declared = {key: value for key, value in asdict(taskset.budget(task)).items() if value is not None}
+    declared = {key: value for key, value in asdict(budget_of(taskset, task)).items() if value is not None}
     base = found.settings | {"budget": declared | found.settings.get("budget", {})}
     config = load(RunConfig, file=file, words=words, flags=flags, base=base)
     world = make_world(config.world, task) if config.world else None

@@ -20,6 +20,7 @@ from typing import Any, cast, get_type_hints
 from ramet import plugins
 from ramet.errors import ConfigError, did_you_mean
 from ramet.interfaces import HasSizes, Taskset
+from ramet.tasks.returned import split_size, task_at
 from ramet.types import Task
 
 MAX_DIGITS = 19  # of the index of a task
@@ -103,6 +104,7 @@ def taskset_class(name: str) -> Any:
     if is_plugin(name):
         return plugins.load(name, "taskset")
     if name not in TASKSETS:
+        plugins.check_has_name(name, "taskset")
         raise ConfigError(f"unknown taskset {name!r}: {did_you_mean(name, taskset_names())}")
     return _import(TASKSETS[name])
 
@@ -130,7 +132,7 @@ def find_task(spec: str, options: Mapping[str, Any]) -> tuple[Taskset, Task]:
     if not complete or "/" in split or not (index.isascii() and index.isdigit() and len(index) < MAX_DIGITS):
         raise ConfigError(f"{spec!r} is not a task: write NAME:SPLIT/INDEX, like craft:hard/17")
     taskset = load_taskset(name, **options)
-    return taskset, taskset.task(check_split(taskset, split), int(index))
+    return taskset, task_at(taskset, check_split(taskset, split), int(index))
 
 
 def parse_spec(text: str) -> tuple[str, str]:
@@ -182,7 +184,7 @@ def check_split(taskset: Taskset, split: str, *, default: str = "train") -> str:
 
 def check_index(taskset: Taskset, split: str, index: int) -> int:
     """The index, if the split has a task there."""
-    size = taskset.size(check_split(taskset, split))
+    size = split_size(taskset, check_split(taskset, split))
     if index < 0 or (size is not None and index >= size):
         there = f"tasks 0 to {size - 1}" if size else "no tasks"
         raise ConfigError(f"{taskset.name}:{split} has {there}, not {index}")
@@ -191,7 +193,7 @@ def check_index(taskset: Taskset, split: str, index: int) -> int:
 
 def split_tasks(taskset: Taskset, split: str) -> Iterator[Task]:
     """Every task of a finite split."""
-    return (taskset.task(split, index) for index in range(taskset.size(split) or 0))
+    return (task_at(taskset, split, index) for index in range(split_size(taskset, split) or 0))
 
 
 def known_size(taskset: object, task: Task) -> float | None:

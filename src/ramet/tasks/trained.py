@@ -17,6 +17,7 @@ from ramet.models.folders import BUILTIN_MODELS
 from ramet.store import RunDir
 from ramet.store.checkpoints import best_folder, latest, newest_model
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
+from ramet.tasks.returned import budget_of, task_at
 
 TRAINING_KINDS = ("train", "warmstart")
 SHARED = ("dialect", "show_budget", "allow_same_goal", "allow_impossible", "instructions", "delegate_instructions")
@@ -141,7 +142,7 @@ def trained_window(folder: str) -> int | None:
         with suppress(ConfigError):  # its files may be on another machine
             name, split = parse_spec(str(config.get("task", "")))
             taskset = load_taskset(name, **config.get("taskset", {}))
-            return taskset.budget(taskset.task(check_split(taskset, split), 0)).window
+            return budget_of(taskset, task_at(taskset, check_split(taskset, split), 0)).window
     return None
 
 

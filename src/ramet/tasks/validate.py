@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from ramet import plugins
 from ramet.agent.dialects import DIALECTS
 from ramet.agent.dialects.terse_calls import fits_line
-from ramet.errors import RametError
+from ramet.errors import PluginError, RametError
 from ramet.interfaces import Taskset
 from ramet.plugins import first_error
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import check_index, check_split
+from ramet.tasks.returned import self_check_of, split_size, task_at, world_of
 from ramet.types import Node, Stop, Task, Tree, is_right
 
 SHOWN = 200  # characters of what a node read after a fault
@@ -32,18 +33,22 @@ class Report:
 async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: int = 0) -> Report:
     """Let the oracle play the first tasks of a split, alone and delegating, in every dialect, and check verdicts."""
     report = Report()
-    size = taskset.size(check_split(taskset, split))
-    for index in range(num_tasks if size is None else min(size, num_tasks)):
-        name = f"{taskset.name}:{split}/{index}"
-        with _reporting(report, name):
-            task = taskset.task(split, check_index(taskset, split, index))
-            report.tasks += 1
-            await _validate_task(taskset, task, report, seed=seed)
+    try:
+        size = split_size(taskset, check_split(taskset, split))
+        if size == 0:
+            report.faults.append(f"{taskset.name}:{split} has no tasks")
+        for index in range(num_tasks if size is None else min(size, num_tasks)):
+            with _reporting(report, f"{taskset.name}:{split}/{index}"):
+                task = task_at(taskset, split, check_index(taskset, split, index))
+                report.tasks += 1
+                await _validate_task(taskset, task, report, seed=seed)
+    except PluginError as error:  # other tasks would show the same
+        report.faults.append(str(error))
     return report
 
 
 async def _validate_task(taskset: Taskset, task: Task, report: Report, *, seed: int) -> None:
-    right, wrong = taskset.self_check(task)
+    right, wrong = self_check_of(taskset, task)
     if not is_right(right) or is_right(wrong):
         report.faults.append(f"{task.id}: the right answer scores {right}, a wrong one {wrong}")
     for dialect in dialects_for(taskset, task):
@@ -71,7 +76,7 @@ def _reporting(report: Report, what: str) -> Generator[None]:
 def dialects_for(taskset: Taskset, task: Task) -> list[str]:
     """The dialects a task can be played in: terse calls only functions whose arguments fit a line."""
     left_out = {"tools-returns", "native"}  # demonstrations in the first are those in tools; the second has no ids
-    if not all(fits_line(function) for function in taskset.world(task).functions.values()):
+    if not all(fits_line(function) for function in world_of(taskset, task).functions.values()):
         left_out.add("terse")
     return [name for name in DIALECTS if name not in left_out]
 

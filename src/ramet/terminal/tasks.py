@@ -14,6 +14,7 @@ from ramet.interfaces import Taskset
 from ramet.store.facts import tree_facts
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import check_index, check_split, taskset_class, taskset_names
+from ramet.tasks.returned import split_size, task_at
 from ramet.tasks.validate import validate
 from ramet.terminal.console import command, out, print_json
 from ramet.terminal.live import table
@@ -46,10 +47,10 @@ def show_tasks(taskset: Taskset, split: str | None, *, num_tasks: int, start: in
     """Print tasks of a split, each with the tree of its oracle."""
     split = check_split(taskset, split or next(iter(taskset.splits)))
     check_index(taskset, split, start)
-    size = taskset.size(split)
+    size = split_size(taskset, split)
     shown: list[dict[str, Any]] = []
     for index in range(start, start + num_tasks if size is None else min(size, start + num_tasks)):
-        task = taskset.task(split, index)
+        task = task_at(taskset, split, index)
         tree = anyio.run(partial(demonstrate, taskset, task, dialect=dialect))
         if as_json:
             hidden = {"id": task.id, "reference": task.reference, "context": dict(task.context)}

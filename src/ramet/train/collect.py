@@ -18,6 +18,7 @@ from ramet.interfaces import Taskset
 from ramet.tasks.dice import seed_of
 from ramet.tasks.play import play
 from ramet.tasks.registry import check_split
+from ramet.tasks.returned import budget_of, split_size, task_at
 from ramet.train.bounds import draw_budget, parse_bounds
 from ramet.train.settings import TrainConfig
 from ramet.types import Task, Tree
@@ -45,14 +46,14 @@ def task_attempts(
     attempts: list[Attempt] = []
     bounds = parse_bounds(config.budget)
     for place, index in tasks:
-        task = taskset.task(split, index)
+        task = task_at(taskset, split, index)
         for member in range(config.group_size):
             drawn = (step, place, member) if config.budget_per == "tree" else (step, place)
             attempts.append(
                 Attempt(
                     id=f"{step:06d}-{place:03d}-{member:03d}",
                     task=task,
-                    budget=draw_budget(taskset.budget(task), bounds, seed=seed_of(config.seed, "budget", *drawn)),
+                    budget=draw_budget(budget_of(taskset, task), bounds, seed=seed_of(config.seed, "budget", *drawn)),
                     seed=seed_of(config.seed, "sample", step, place, member),
                 )
             )
@@ -82,7 +83,7 @@ def fresh_tasks(taskset: Taskset, split: str, config: TrainConfig, *, step: int)
 
 
 def _indices_at(taskset: Taskset, split: str, config: TrainConfig, places: range) -> list[int]:
-    size = taskset.size(check_split(taskset, split))
+    size = split_size(taskset, check_split(taskset, split))
     if size == 0:
         raise TrainError(f"{taskset.name}:{split} has no tasks")
     if size is None:

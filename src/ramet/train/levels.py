@@ -13,6 +13,7 @@ from ramet.errors import ConfigError
 from ramet.interfaces import HasSizes, Taskset
 from ramet.tasks.dice import seed_of
 from ramet.tasks.registry import check_split, known_size
+from ramet.tasks.returned import split_size, task_at
 from ramet.train.settings import CurriculumConfig
 
 SPAN = 2**20  # indices of an endless split that each step has for itself
@@ -76,7 +77,7 @@ def _split_level(taskset: Taskset, spec: str) -> Level:
     name, _, split = spec.rpartition(":")
     if name not in ("", taskset.name):
         raise ConfigError(f"curriculum.splits: levels are splits of one taskset, here {taskset.name}; got {spec!r}")
-    size = taskset.size(check_split(taskset, split))
+    size = split_size(taskset, check_split(taskset, split))
     if size == 0:
         raise ConfigError(f"curriculum.splits: {taskset.name}:{split} has no tasks")
     return Level(name=split, split=split, members=None if size is None else range(size))
@@ -89,7 +90,7 @@ def _size_level(taskset: Taskset, split: str, size_of: SizeOf, low: float, high:
         size = size_of(index)
         return size is not None and low < size <= high
 
-    size = taskset.size(split)
+    size = split_size(taskset, split)
     candidates = filter(belongs, range(LOOKED_AT if size is None else size))
     first = next(candidates, None)
     if first is None:
@@ -104,6 +105,6 @@ def _sizes(taskset: Taskset, split: str) -> SizeOf:
 
     @lru_cache(maxsize=SPAN)
     def size_of(index: int) -> float | None:
-        return known_size(taskset, taskset.task(split, index))
+        return known_size(taskset, task_at(taskset, split, index))
 
     return size_of

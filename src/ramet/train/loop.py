@@ -22,6 +22,7 @@ from ramet.store.checkpoints import checkpoint_path
 from ramet.store.lock import exclusive_lock
 from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
+from ramet.tasks.returned import split_size
 from ramet.tasks.worlds import with_world
 from ramet.train.backend import Backend
 from ramet.train.collect import Attempt, Play, collect, play_here, step_attempts
@@ -211,7 +212,7 @@ def check_plan(config: TrainConfig) -> TrainPlan:
     if plan.warm is not None:
         check_effect(plan.warm.loss, inside="warm.loss.")
     for taskset, split in ((plan.taskset, plan.split), *([plan.evaluation] if plan.evaluation else [])):
-        if taskset.size(split) == 0:
+        if split_size(taskset, split) == 0:
             raise ConfigError(f"{taskset.name}:{split} has no tasks")
     check_rule(plan.rule, plan.taskset, plan.first_split, config)
     return plan
@@ -359,7 +360,7 @@ def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOpt
         return None
     taskset, split = plan.evaluation
     every, wanted = plan.config.eval.every, plan.config.eval.num_tasks
-    size = taskset.size(split)
+    size = split_size(taskset, split)
     config = replace(
         plan.config,
         tasks_per_step=wanted if size is None else min(size, wanted),

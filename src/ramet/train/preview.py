@@ -20,6 +20,7 @@ from ramet.interfaces import Taskset
 from ramet.models.folders import NANO, SMOLLM2, SMOLLM2_FOLDER, cache_folder
 from ramet.models.nano import WINDOW, nano_tokenizer_files
 from ramet.tasks.play import demonstrate
+from ramet.tasks.returned import budget_of, world_of
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
 from ramet.train.bounds import parse_bounds
@@ -37,10 +38,10 @@ def check_first_task(
     """
     task = step_attempts(taskset, split, replace(config, group_size=1, tasks_per_step=1), step=0)[0].task
     lowest = {name: low for name, (low, _) in parse_bounds(config.budget).items()}
-    budget = replace(taskset.budget(task), **lowest)
+    budget = replace(budget_of(taskset, task), **lowest)
     budget = replace(budget, window=min(budget.window, window or budget.window))
     engine = ScriptedEngine(lambda _: Reply(text=""), renderer=renderer)
-    options = TreeOptions.from_settings(config, engine=engine, budget=budget, world=taskset.world(task))
+    options = TreeOptions.from_settings(config, engine=engine, budget=budget, world=world_of(taskset, task))
     try:
         TreeRun(task, options)
     except ConfigError as error:

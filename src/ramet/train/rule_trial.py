@@ -9,10 +9,11 @@ import anyio
 
 from ramet.budget import Budget
 from ramet.credit import RULES, Group, compute_credits, group_trees
-from ramet.errors import ConfigError, TrainError
+from ramet.errors import ConfigError, PluginError, TrainError
 from ramet.interfaces import Rule, Taskset
 from ramet.tasks.needs import ample
 from ramet.tasks.play import demonstrate
+from ramet.tasks.returned import budget_of
 from ramet.train.collect import Attempt, step_attempts
 from ramet.train.settings import TrainConfig
 from ramet.types import Node, Task, Tree, Verdict
@@ -36,9 +37,11 @@ async def _demonstrations(taskset: Taskset, attempts: Sequence[Attempt]) -> list
     """A tree with clones and one without, in tokens of their own; none if the task has no oracle."""
     trees: list[Tree] = []
     for attempt, delegate in zip(attempts, (True, False), strict=False):
-        budget = ample(taskset.budget(attempt.task))
+        budget = ample(budget_of(taskset, attempt.task))
         try:
             tree = await demonstrate(taskset, attempt.task, delegate=delegate, budget=budget)
+        except PluginError:
+            raise
         except (ConfigError, NotImplementedError):  # no oracle, or verdicts that only a judge can give
             return []
         tree.id = attempt.id

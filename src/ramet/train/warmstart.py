@@ -28,6 +28,7 @@ from ramet.tasks.dice import seed_of
 from ramet.tasks.play import demonstrate
 from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
+from ramet.tasks.returned import budget_of, split_size, task_at
 from ramet.tasks.worlds import with_world
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
@@ -244,10 +245,10 @@ async def demonstrations(
 
     A share of them delegates, at random; or those whose root does not score enough without clones.
     """
-    size, bounds = taskset.size(split), parse_bounds(config.budget)
+    size, bounds = split_size(taskset, split), parse_bounds(config.budget)
     trees: list[Tree] = []
     for place in places:
-        task = taskset.task(split, place if size is None else place % size)
+        task = task_at(taskset, split, place if size is None else place % size)
         dice = random.Random(seed_of(config.seed, "show", place))
         at = dice.random()
         show = partial(
@@ -256,7 +257,7 @@ async def demonstrations(
             task,
             dialect=config.dialect,
             seed=dice.getrandbits(32),
-            budget=draw_budget(taskset.budget(task), bounds, seed=dice.getrandbits(32)),
+            budget=draw_budget(budget_of(taskset, task), bounds, seed=dice.getrandbits(32)),
             renderer=renderer,
             show_budget=config.show_budget,
             allow_impossible=config.allow_impossible,
