@@ -372,25 +372,25 @@ def to_toml(settings: Any) -> str:
                 tables.append("\n".join(below))
             elif isinstance(value, dict):
                 items = cast(dict[str, Any], value).items()
-                rows = [f"{_toml(str(key))} = {_toml(item)}" for key, item in items if item is not None]
+                rows = [f"{toml_value(str(key))} = {toml_value(item)}" for key, item in items if item is not None]
                 tables.append("\n".join([f"\n[{name}{setting.name}]", *rows]))
             elif value is not None:
-                into.append(f"{setting.name} = {_toml(value)}")
+                into.append(f"{setting.name} = {toml_value(value)}")
 
     write(settings, "", lines)
     # Inner tables were finished first, but TOML wants a table before those inside it: sorting puts it there.
     return "\n".join([*lines, *sorted(tables)]) + "\n"
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """One value. Tables inside tables are written inline, without what is None."""
     if isinstance(value, dict):
         items = [(key, item) for key, item in cast(dict[str, Any], value).items() if item is not None]
-        return "{" + ", ".join(f"{_toml(str(key))} = {_toml(item)}" for key, item in items) + "}"
+        return "{" + ", ".join(f"{toml_value(str(key))} = {toml_value(item)}" for key, item in items) + "}"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # inf, -inf, nan: the same in TOML
     if isinstance(value, (date, time)):  # datetime is a date
         return value.isoformat()
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(item) for item in cast(Sequence[Any], value)) + "]"
+        return "[" + ", ".join(toml_value(item) for item in cast(Sequence[Any], value)) + "]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML requires it escaped

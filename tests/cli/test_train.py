@@ -129,7 +129,8 @@ def test_a_training_that_cannot_start_is_one_line(tmp_path: Path, words: list[st
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one row in every file that a recipe reads."""
     made = tmp_path_factory.mktemp("data")
-    row = {"question": "2+2?", "answer": "4", "context": [{"title": "a", "text": "b"}], "meta": {}}
+    page = {"title": "a", "text": "b", "supporting": True}
+    row = {"question": "2+2?", "answer": "4", "context": [page], "meta": {}}
     for name in (
         "2wiki_train",
         "2wiki_eval",

@@ -43,6 +43,7 @@ def train(
     from ramet.config import load
     from ramet.terminal.recipes import list_recipes, print_settings
     from ramet.train import loop
+    from ramet.train.effective import effective_settings
     from ramet.train.preview import preview
     from ramet.train.settings import TrainConfig
     from ramet.train.variants import single_variant
@@ -58,7 +59,8 @@ def train(
     config = single_variant(config) if single else config
     if check:
         plan = loop.check_plan(config)
-        return print_settings(config, as_json=json, note=preview(plan.taskset, plan.split, config))
+        note = preview(plan.taskset, plan.split, config)
+        return print_settings(config, effective_settings(plan), as_json=json, note=note)
     with viewing(view, runs):
         lower = _lower_overlap(recipe, settings or [])
         return _watch(partial(loop.train, config, runs=runs, lower_overlap=lower), as_json=json)

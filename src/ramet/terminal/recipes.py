@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.text import Text
 
-from ramet.config import to_toml
+from ramet.config import toml_value
 from ramet.recipes import describe, recipe_names
 from ramet.terminal.console import command, out, print_json
 from ramet.types import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+OPEN = "settings behind a # are not set: their value is the one that holds then (limits: those of the first task)"
 
 
 def list_recipes(*, as_json: bool) -> None:
@@ -29,10 +34,35 @@ def list_recipes(*, as_json: bool) -> None:
     return out.print(hint, style="dim")
 
 
-def print_settings(config: DataclassInstance, *, as_json: bool, note: str = "") -> None:
-    """Print all settings, defaults included, as TOML or JSON; the note is a comment above them."""
+def print_settings(config: DataclassInstance, effective: Mapping[str, Any], *, as_json: bool, note: str = "") -> None:
+    """Print all settings as TOML or JSON; the note is a comment above them.
+
+    `effective` are the values of all settings. In TOML, those that the settings leave open are comments.
+    """
     if as_json:
-        print_json(asdict(config))
-    else:
-        comment = f"# {printable(' '.join(note.split()))}\n" if note else ""
-        sys.stdout.write(comment + to_toml(config))
+        return print_json(effective)
+    comments = [f"# {printable(' '.join(line.split()))}\n" for line in (note, OPEN) if line]
+    sys.stdout.write("".join(comments) + "\n".join(_table("", asdict(config), effective)).strip() + "\n")
+    return None
+
+
+def _table(name: str, given: Mapping[str, Any] | None, effective: Mapping[str, Any]) -> list[str]:
+    """The lines of a table and of those inside it. `given` is what is set there; None: there is no such table."""
+    known = given or {}
+    lines = [f"\n{'# ' if given is None else ''}[{name}]"] if name else []
+    values = {**effective, **{key: value for key, value in known.items() if key not in effective}}
+    inner = {key: cast(dict[str, Any], value) for key, value in values.items() if isinstance(value, dict)}
+    lines += [_line(key, value, key in known) for key, value in values.items() if key not in inner]
+    for key, value in inner.items():
+        lines += _table(f"{name}.{_key(key)}" if name else _key(key), known.get(key), value)
+    return lines
+
+
+def _line(key: str, value: Any, given: bool) -> str:
+    if value is None:
+        return f"# {_key(key)}: not set"
+    return f"{'' if given else '# '}{_key(key)} = {toml_value(value)}"
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else toml_value(key)

@@ -59,20 +59,25 @@ OWN = ("weight", "trees_per_step")  # settings that have nothing to do with thos
 
 def demos_config(config: TrainConfig) -> DemosConfig | None:
     """The demonstrations of a run: its table `demos` laid over that of its supervised start; None without a weight."""
-    shown = _as_in_warm(config)
-    names = [setting.name for setting in fields(DemosConfig) if setting.name not in OWN]
-    demos = build(DemosConfig, {name: getattr(shown, name) for name in names} | config.demos, inside="demos.")
+    demos = shown_demos(config)
     if config.demos and "weight" not in config.demos:
         raise ConfigError("demos.weight is missing: the coefficient of the demonstrations' loss, or 0 for none")
     return demos if demos.weight else None
 
 
-def _as_in_warm(config: TrainConfig) -> WarmConfig:
+def warm_table(config: TrainConfig) -> WarmConfig:
     """The settings of the supervised start, also of one that is skipped (`warm.steps=0`) or that does not exist."""
     table = config.warm | {"steps": config.warm.get("steps") or 1}
     warm = warm_config(replace(config, warm=table, demos={}))
     assert warm is not None  # it has steps
     return warm
+
+
+def shown_demos(config: TrainConfig) -> DemosConfig:
+    """The settings of demonstrations, also of a run without them."""
+    shown = warm_table(config)
+    names = [setting.name for setting in fields(DemosConfig) if setting.name not in OWN]
+    return build(DemosConfig, {name: getattr(shown, name) for name in names} | config.demos, inside="demos.")
 
 
 def demos_source(config: TrainConfig) -> WarmConfig | None:
@@ -81,7 +86,7 @@ def demos_source(config: TrainConfig) -> WarmConfig | None:
     if demos is None:
         return None
     names = [setting.name for setting in fields(DemosConfig) if setting.name != "weight"]
-    shown = replace(_as_in_warm(config), dialect=config.dialect, **{name: getattr(demos, name) for name in names})
+    shown = replace(warm_table(config), dialect=config.dialect, **{name: getattr(demos, name) for name in names})
     check_source(shown)
     return shown
 
