@@ -292,3 +292,15 @@ def test_a_folder_with_the_name_of_a_builtin_model_does_not_hide_it(tmp_path: Pa
     with chdir(tmp_path):
         assert resolve_model_path(name) == find_model(name).name == name
         assert resolve_model_path(f"./{name}") == find_model(f"./{name}").name == str(tmp_path / name)
+
+
+def test_a_model_that_is_not_there_is_reported_with_what_may_have_been_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "craft-135m").mkdir(parents=True)
+    assert complaint("nanoo").endswith("smollm2 or nano; did you mean nano?")
+    assert complaint("runs/craft-153m").endswith("; did you mean runs/craft-135m?")
+    assert complaint("runs/other").endswith("smollm2 or nano")
+    assert complaint("/nonexistent").endswith("smollm2 or nano")
+    assert complaint("org/name").endswith("; nothing is downloaded: hf download org/name --local-dir name")

@@ -9,9 +9,10 @@ import pytest
 from ramet.config import load
 from ramet.errors import ConfigError
 from ramet.recipes import recipe_file
+from ramet.train.backend_settings import BackendConfig
 from ramet.train.loop import check_plan, train
-from ramet.train.preview import preview
-from ramet.train.settings import TrainConfig
+from ramet.train.preview import device_problems, preview
+from ramet.train.settings import SamplerConfig, TrainConfig
 from tests.train import small
 
 
@@ -54,3 +55,15 @@ def test_clones_that_a_limit_stopped_are_counted() -> None:
 
 def test_a_model_that_is_elsewhere_is_no_error() -> None:
     assert tried(TrainConfig(model="not-here")).startswith("no task was tried: no tokenizer at 'not-here'")
+
+
+def test_a_misspelt_built_in_model_is_refused_before_a_training() -> None:
+    with pytest.raises(ConfigError, match=r"^no model at 'nanoo': .*; did you mean nano\?$"):
+        check_plan(TrainConfig(model="nanoo"))
+    check_plan(TrainConfig(model="nanoo", backend=BackendConfig(kind="tinker", base_url="http://127.0.0.1:1")))
+
+
+def test_a_device_that_is_not_here_is_reported_and_no_error() -> None:
+    (problem,) = device_problems(TrainConfig(sampler=SamplerConfig(device="cuda:99")))
+    assert problem.startswith("there is no device 'cuda:99': torch sees ")
+    assert device_problems(TrainConfig(sampler=SamplerConfig(device="cpu"))) == []

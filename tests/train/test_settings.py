@@ -198,3 +198,19 @@ def test_a_supervised_start_says_what_the_run_says_unless_it_says_otherwise() ->
     )
     assert warm_config(replace(config, warm={"steps": 0, "task": "craft:easy"})) is None
     assert warm_config(TrainConfig()) is None
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("sampler.max_batch=0", "sampler.max_batch is a number from 1 up; got 0"),
+        ("sampler.cache_tokens=0", "sampler.cache_tokens is a number from 1 up; got 0"),
+        ("sampler.window=0", "sampler.window is a number from 1 up; got 0"),
+        ("sampler.device=gpu", "sampler.device is cpu, cuda, cuda:1 or mps; got 'gpu'"),
+        ("sampler.device=cuda:x", "sampler.device is cpu, cuda, cuda:1 or mps; got 'cuda:x'"),
+    ],
+)
+def test_a_sampler_that_cannot_exist_is_refused_with_the_settings(word: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(TrainConfig, words=[word])
+    assert str(caught.value) == said

@@ -41,10 +41,11 @@ def train(
     Resume an interrupted run with ramet train --resume runs/arithmetic-135m, and lengthen one with steps=200 after it.
     """
     from ramet.config import load
+    from ramet.terminal.console import warn
     from ramet.terminal.recipes import list_recipes, print_settings
     from ramet.train import loop
     from ramet.train.effective import effective_settings
-    from ramet.train.preview import preview
+    from ramet.train.preview import device_problems, preview
     from ramet.train.settings import TrainConfig
     from ramet.train.variants import single_variant
 
@@ -59,6 +60,8 @@ def train(
     config = single_variant(config) if single else config
     if check:
         plan = loop.check_plan(config)
+        for problem in device_problems(config):
+            warn(problem)
         note = preview(plan.taskset, plan.split, config)
         return print_settings(config, effective_settings(plan), as_json=json, note=note)
     with viewing(view, runs):

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,9 +72,8 @@ def choose_device(wanted: str | None) -> torch.device:
     if wanted is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    check_device_name(wanted)
     kind = wanted.partition(":")[0]
-    if kind not in count:
-        raise ConfigError(f"device is cpu, cuda, cuda:1 or mps; got {wanted!r}")
     try:
         device = torch.device(wanted)
     except RuntimeError:
@@ -80,6 +81,12 @@ def choose_device(wanted: str | None) -> torch.device:
     if (device.index or 0) >= count[kind]:
         raise ConfigError(f"there is no device {wanted!r}: torch sees {count[kind] or 'no'} {kind} device here")
     return device
+
+
+def check_device_name(wanted: str, setting: str = "device") -> None:
+    """Refuse what cannot be the name of a device, whether or not it is here."""
+    if re.fullmatch(r"(cpu|cuda|mps)(:\d+)?", wanted, re.ASCII) is None:
+        raise ConfigError(f"{setting} is cpu, cuda, cuda:1 or mps; got {wanted!r}")
 
 
 def _choose_dtype(wanted: str | None, device: torch.device) -> torch.dtype:
@@ -94,16 +101,33 @@ def _choose_dtype(wanted: str | None, device: torch.device) -> torch.dtype:
 
 def _check_folder(folder: Path) -> Path:
     if not folder.is_dir():
-        name = str(folder)
-        hub = f"; nothing is downloaded: hf download {name} --local-dir {folder.name}" if name.count("/") == 1 else ""
         raise ConfigError(
-            f"no model at {name!r}: give a folder with config.json and safetensors, {SMOLLM2} or {NANO}{hub}"
+            f"no model at {str(folder)!r}: give a folder with config.json and safetensors, {SMOLLM2} or {NANO}"
+            f"{_advice(folder)}"
         )
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} has no config.json: it is not a Hugging Face model folder")
     if not any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
         raise ConfigError(f"{folder} has no weights: model.safetensors is missing")
     return folder
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a misspelt `nano` or `smollm2`. Other models may be on the machine where they are needed."""
+    if name not in BUILTIN_MODELS and not Path(name).is_dir() and get_close_matches(name, BUILTIN_MODELS):
+        _check_folder(Path(name))
+
+
+def _advice(folder: Path) -> str:
+    """What may have been meant by a folder that is not there: a near name, or a model on a hub."""
+    beside = [child.name for child in folder.parent.glob("*") if child.is_dir()]
+    near = get_close_matches(folder.name, [*BUILTIN_MODELS, *beside] if str(folder) == folder.name else beside, n=1)
+    if near:
+        return f"; did you mean {near[0] if near[0] in BUILTIN_MODELS else folder.with_name(near[0])}?"
+    name = folder.as_posix()
+    if name.count("/") != 1 or folder.is_absolute() or folder.parent.is_dir():
+        return ""
+    return f"; nothing is downloaded: hf download {name} --local-dir {folder.name}"
 
 
 def _load(folder: Path, dtype: torch.dtype) -> PreTrainedModel:

@@ -17,6 +17,7 @@ from ramet.config import load
 from ramet.credit import load_rule
 from ramet.errors import ConfigError
 from ramet.interfaces import Rule, Taskset, Windowed
+from ramet.models.folders import check_model_name
 from ramet.store import RunDir
 from ramet.store.checkpoints import checkpoint_path
 from ramet.store.lock import exclusive_lock
@@ -207,6 +208,8 @@ def _check_first_task(plan: TrainPlan, backend: Backend) -> None:
 
 def check_plan(config: TrainConfig) -> TrainPlan:
     """The plan of a new run, with all task files found. Loads neither torch nor a model."""
+    if config.backend.kind == "local":
+        check_model_name(config.model)
     plan = resolve_plan(config)
     check_effect(config.loss)
     if plan.warm is not None:

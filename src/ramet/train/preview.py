@@ -17,8 +17,9 @@ from ramet.budget import Budget
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.interfaces import Taskset
-from ramet.models.folders import NANO, SMOLLM2, SMOLLM2_FOLDER, cache_folder
+from ramet.models.folders import NANO, SMOLLM2, SMOLLM2_FOLDER, cache_folder, choose_device
 from ramet.models.nano import WINDOW, nano_tokenizer_files
+from ramet.models.packages import check_packages
 from ramet.tasks.play import demonstrate
 from ramet.tasks.returned import budget_of, world_of
 from ramet.tokens.huggingface import load_renderer
@@ -70,6 +71,23 @@ def preview(taskset: Taskset, split: str, config: TrainConfig) -> str:
         delegate_instructions=config.delegate_instructions,
     )
     return describe(task, anyio.run(play))
+
+
+def device_problems(config: TrainConfig) -> list[str]:
+    """Why the devices that the settings name cannot be used on this machine, a line each. Only then torch is loaded."""
+    named = {device for device in (config.sampler.device, config.update.device) if device not in (None, "cpu")}
+    if config.backend.kind != "local":
+        return []
+    return [problem for device in sorted(named) if (problem := _device_problem(device))]
+
+
+def _device_problem(device: str) -> str:
+    try:
+        check_packages()
+        choose_device(device)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def describe(task: Task, tree: Tree) -> str:

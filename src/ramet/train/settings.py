@@ -12,7 +12,7 @@ from ramet.config import build
 from ramet.credit.counterfactual import Counterfactual
 from ramet.engine.settings import JudgeConfig
 from ramet.errors import ConfigError
-from ramet.models.folders import BUILTIN_MODELS
+from ramet.models.folders import BUILTIN_MODELS, check_device_name
 from ramet.store.checkpoints import WARM, newest_model
 from ramet.tasks.registry import parse_spec
 from ramet.train.backend_settings import BackendConfig
@@ -31,6 +31,13 @@ class SamplerConfig:
     cache_tokens: int | None = None  # size of the key-value cache, in tokens
     keep_cache: bool = False  # nodes under way keep what older weights have read: faster, with `overlap`
     window: int | None = None  # longest text in tokens; default: what the model supports
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "cache_tokens", "window"):
+            if getattr(self, name) is not None:
+                _check(f"sampler.{name}", getattr(self, name), least=1)
+        if self.device is not None:
+            check_device_name(self.device, "sampler.device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,8 @@ class UpdateConfig:
         for name in ("device", "device_share"):
             if getattr(self, name) not in (None, 1) and not self.process:
                 raise ConfigError(f"update.{name} is that of a learner in its own process: add update.process=true")
+        if self.device is not None:
+            check_device_name(self.device, "update.device")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"update.betas are two numbers from 0 to below 1; got {self.betas!r}")
 
