@@ -13,6 +13,11 @@ from ramet.cli.options import AcceptChanges, DataPath, Json, Recipe, Resume, Run
 from ramet.cli.view import View, viewing
 from ramet.errors import ConfigError
 
+NOTHING_TO_LEARN = (
+    "say what to learn from: ramet warmstart task=NAME:SPLIT (demonstrations of its oracle; ramet tasks lists names), "
+    "run=DIR (the trees of a run), or a file with settings; see ramet warmstart --help"
+)
+
 
 def train(
     recipe: Recipe = None,
@@ -100,6 +105,8 @@ def warmstart(
         length = _length(resume, recipe, settings, WarmConfig)
         resumed = partial(warm.resume_warmstart, resume, accept_changes=accept_changes, **length)
         return _watch(resumed, as_json=json)
+    if recipe is None and not settings:
+        raise ConfigError(NOTHING_TO_LEARN)
     config = load(WarmConfig, **_sources(recipe, settings or [], data))
     return _watch(partial(warm.warmstart, config, runs=runs), as_json=json)
 
