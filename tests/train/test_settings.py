@@ -214,3 +214,28 @@ def test_a_sampler_that_cannot_exist_is_refused_with_the_settings(word: str, sai
     with pytest.raises(ConfigError) as caught:
         load(TrainConfig, words=[word])
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["warm.steps=-1"], "warm.steps is a number from 0 up; got -1"),
+        (["warm.steps=5", "warm.workers=-1"], "warm.workers is a number from 0 up; got -1"),
+        (["warm.steps=5", "warm.delegate=2"], 'warm.delegate is a share from 0 to 1 or "when_needed"; got 2.0'),
+        (["warm.steps=5", "warm.update.epochs=0"], "warm.update.epochs is a number from 1 up; got 0"),
+        (["warm.steps=5", "warm.budget.tokens=[9,1]"], "warm.budget.tokens: the lower bound comes first; got [9, 1]"),
+    ],
+)
+def test_a_mistake_in_the_supervised_start_is_named_with_its_table(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(TrainConfig, words=words)
+    assert str(caught.value) == said
+
+
+def test_an_unknown_limit_of_the_supervised_start_is_named_with_its_table() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^unknown setting 'warm\.budget\.toekns': did you mean warm\.budget\.tokens"
+    ):
+        load(TrainConfig, words=["warm.steps=5", "warm.budget.toekns=3"])
+    with pytest.raises(ConfigError, match=r"^steps is a number from 1 up; got -1$"):
+        load(WarmConfig, words=["steps=-1"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,3 +42,13 @@ def draw_budget(budget: Budget, bounds: Bounds, *, seed: int) -> Budget:
     dice = random.Random(seed)
     drawn = {name: low if low == high else dice.randint(low, high) for name, (low, high) in sorted(bounds.items())}
     return replace(budget, **drawn)
+
+
+def inside_table(message: str, table: str, names: Collection[str]) -> str:
+    """An error about a setting in a table, with the name of the table; `names` are the settings there.
+
+    Example:
+        inside_table("steps is a number from 1 up", "warm", ["steps"])  # "warm.steps is a number from 1 up"
+    """
+    first = re.split(r"\W", message, maxsplit=1)[0]
+    return f"{table}.{message}" if first in names else message

@@ -51,7 +51,7 @@ class DemosConfig:
         if self.trees_per_step < 1:
             raise ConfigError(f"demos.trees_per_step is a number from 1 up; got {self.trees_per_step!r}")
         check_delegate(self.delegate, "demos.delegate")
-        parse_bounds(self.budget)
+        parse_bounds(self.budget, inside="demos.budget.")
 
 
 OWN = ("weight", "trees_per_step")  # settings that have nothing to do with those of the supervised start

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ramet.config import build
 from ramet.credit.counterfactual import Counterfactual
@@ -16,7 +16,7 @@ from ramet.models.folders import BUILTIN_MODELS, check_device_name
 from ramet.store.checkpoints import WARM, newest_model
 from ramet.tasks.registry import parse_spec
 from ramet.train.backend_settings import BackendConfig
-from ramet.train.bounds import parse_bounds
+from ramet.train.bounds import inside_table, parse_bounds
 from ramet.train.loss import Loss
 from ramet.train.players.settings import CollectConfig
 
@@ -136,9 +136,7 @@ class StopConfig:
     least: float = 0.1  # a best below this counts as luck
     window: int = 10  # steps over which success is averaged
     no_signal_steps: int = 50  # stop after so many steps in a row without signal; 0: never
-    when: str = (
-        ""  # `file.py:name`: a function that gets the metrics of all steps and returns a reason to stop, or None
-    )
+    when: str = ""  # `file.py:name`: a function that gets the metrics of all steps; returns a reason to stop, or None
 
     def __post_init__(self) -> None:
         for name in ("fraction", "least"):
@@ -374,10 +372,17 @@ def warm_config(config: TrainConfig) -> WarmConfig | None:
         raise ConfigError("warm.steps is missing: the number of steps of the supervised start, or 0 for none")
     if taken:
         raise ConfigError(f"warm.{taken[0]} cannot be set: a run has one {taken[0]} for its supervised start and RL")
+    if isinstance(steps, int | float):
+        _check("warm.steps", steps, least=0)
     if not steps:
         return None
     shared = {name: getattr(config, name) for name in SHARED}
-    warm = build(WarmConfig, shared | config.warm, inside="warm.")
+    if isinstance(budget := config.warm.get("budget"), dict):
+        parse_bounds(cast(dict[str, Any], budget), inside="warm.budget.")
+    try:
+        warm = build(WarmConfig, shared | config.warm, inside="warm.")
+    except ConfigError as error:
+        raise ConfigError(inside_table(str(error), "warm", WarmConfig.__dataclass_fields__)) from None
     same = {name: getattr(config, name) for name in ("model", "seed", "sampler", "backend")}
     return replace(warm, name=WARM, **same)
 
