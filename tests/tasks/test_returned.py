@@ -102,5 +102,7 @@ def test_a_file_without_a_name_lists_its_classes_that_fit(folder: Path) -> None:
         load_taskset("my_tasks.py")
     with pytest.raises(ConfigError, match=r"^my_rule\.py is a file: write .*; it has no class that is a taskset$"):
         load_taskset("my_rule.py")
+    with pytest.raises(ConfigError, match=r"^my_tasks\.py is a file: write my_tasks\.py:NAME"):
+        load(TrainConfig, words=["task=my_tasks.py"])
     with pytest.raises(ConfigError, match=r"^nothing\.py: no such file: nothing\.py$"):
         load_taskset("nothing.py")

@@ -239,3 +239,11 @@ def test_an_unknown_limit_of_the_supervised_start_is_named_with_its_table() -> N
         load(TrainConfig, words=["warm.steps=5", "warm.budget.toekns=3"])
     with pytest.raises(ConfigError, match=r"^steps is a number from 1 up; got -1$"):
         load(WarmConfig, words=["steps=-1"])
+
+
+@pytest.mark.parametrize("setting", ["task", "eval.task"])
+def test_an_unknown_taskset_without_a_split_is_named(setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"^unknown taskset 'crafd': did you mean craft\?"):
+        load(TrainConfig, words=[f"{setting}=crafd"])
+    with pytest.raises(ConfigError, match=r"^unknown taskset 'nope': accepted: arithmetic, codes, "):
+        load(TrainConfig, words=[f"{setting}=nope"])

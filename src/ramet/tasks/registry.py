@@ -103,10 +103,15 @@ def taskset_class(name: str) -> Any:
         return partial(_import(SOURCES[source]), what)
     if is_plugin(name):
         return plugins.load(name, "taskset")
-    if name not in TASKSETS:
+    check_taskset_name(name)
+    return _import(TASKSETS[name])
+
+
+def check_taskset_name(name: str) -> None:
+    """Refuse a name that no taskset has."""
+    if name not in TASKSETS and not is_plugin(name):
         plugins.check_has_name(name, "taskset")
         raise ConfigError(f"unknown taskset {name!r}: {did_you_mean(name, taskset_names())}")
-    return _import(TASKSETS[name])
 
 
 def _import(place: str) -> Any:
@@ -146,6 +151,10 @@ def parse_spec(text: str) -> tuple[str, str]:
     name, split = split_spec(text)
     if not split and name in TASKSETS:
         raise ConfigError(f"{name} needs a split: {', '.join(f'{name}:{known}' for known in _splits(name))}")
+    if not split:
+        plugins.check_has_name(text, "taskset")
+        if name and _needs_split(text):
+            check_taskset_name(name)
     if not name or "/" in split or (not split and _needs_split(text)):
         raise ConfigError(f"{text!r} is not a taskset and its split: write NAME:SPLIT, like craft:hard")
     return name, split
