@@ -7,18 +7,26 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import chdir
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
 from typer.testing import CliRunner
 
 import ramet
+from ramet.budget import Budget
 from ramet.cli.main import app
+from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
+from ramet.serve.server import opened_service
+from ramet.serve.settings import ServeConfig
 from ramet.store import RunDir
-from ramet.terminal.serving import run_server
+from ramet.store.checkpoints import checkpoint_path
+from ramet.terminal.serving import resolve_serve, run_server
+from ramet.train.settings import TrainConfig
 from tests.engine.faulty import Answer, Received, says, serve
 from tests.waiting import PATIENCE_S
 
@@ -55,6 +63,61 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, words: list[str], message: 
             app, ["serve", *words, "--runs", str(tmp_path)], catch_exceptions=False, standalone_mode=False
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def trained(folder: Path, task: str = "codes:train", **settings: Any) -> Path:
+    """The checkpoint of a run directory, without weights."""
+    run = RunDir.create(folder, "vow", config=TrainConfig(task=task, **settings), kind="train")
+    checkpoint = checkpoint_path(run.path, 5)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")
+    return checkpoint
+
+
+def test_the_model_of_a_run_directory_is_served_as_it_was_trained_under_the_name_of_the_run(tmp_path: Path):
+    checkpoint = trained(tmp_path / "runs", dialect="terse", budget={"window": 160, "nodes": 40, "tokens": [90, 240]})
+    with chdir(tmp_path):
+        for model in ("runs/vow", str(checkpoint)):
+            config, taken_over = resolve_serve(flags={"engine.model": model, "budget.nodes": 7})
+            assert (config.engine.kind, config.engine.model) == ("local", str(checkpoint))
+            assert (config.model, config.dialect) == ("vow", "terse")
+            assert (config.budget.window, config.budget.nodes) == (160, 7)
+            assert config.budget.tokens == ServeConfig().budget.tokens
+            assert {"dialect=terse", "budget.window=160"} <= set(taken_over)
+            assert not any(word.startswith("budget.nodes") for word in taken_over)
+        config, _ = resolve_serve(words=["name=mine", "dialect=tools"], flags={"engine.model": "runs/vow"})
+        assert (config.model, config.dialect) == ("mine", "tools")
+        assert config.engine.model == str(checkpoint)
+
+
+def test_a_model_without_a_window_in_its_settings_is_served_with_that_of_its_tasks(tmp_path: Path):
+    trained(tmp_path)
+    taskset = ramet.load_taskset("codes")
+    config, taken_over = resolve_serve(flags={"engine.model": str(tmp_path / "vow")})
+    assert config.budget.window == taskset.budget(taskset.task("train", 0)).window
+    assert f"budget.window={config.budget.window}" in taken_over
+
+
+def test_a_path_to_nothing_is_not_the_name_of_a_model_on_a_server(tmp_path: Path):
+    trained(tmp_path / "runs")
+    at = {"engine.base_url": "http://127.0.0.1:9/v1"}
+    with chdir(tmp_path):
+        for more in ({}, at):
+            with pytest.raises(ConfigError, match="no run directory and no model folder runs/vov: did you mean"):
+                resolve_serve(flags={"engine.model": "runs/vov", **more})
+        config, taken_over = resolve_serve(flags={"engine.model": "Qwen/Qwen3-4B", **at})
+    assert (config.engine.model, config.model, taken_over) == ("Qwen/Qwen3-4B", "Qwen3-4B", [])
+
+
+def test_the_window_that_clients_read_is_at_most_that_of_the_model(tmp_path: Path):
+    class Narrow(ScriptedEngine):
+        window = 512
+
+    engine = Narrow(lambda _: "Answer: yes")
+    for window, listed in ((8192, 512), (300, 300)):
+        config = ServeConfig(budget=Budget(window=window))
+        with opened_service(config, engine, runs=tmp_path) as service:
+            assert service.config.budget.window == listed
 
 
 def policy(request: Received) -> Answer:

@@ -7,13 +7,14 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
+from ramet.agent.tree import within_window
 from ramet.draw import counted
 from ramet.errors import ConfigError
 from ramet.interfaces import Engine
@@ -108,6 +109,7 @@ def opened_service(
     config: ServeConfig, engine: Engine, *, runs: Path, clone_engine: Engine | None = None, say: Say | None = None
 ) -> Generator[Service]:
     """What all requests share, with a run directory that no other process writes to."""
+    config = replace(config, budget=within_window(config.budget, engine))  # clients read it at /v1/models
     keys = read_access(config)
     from ramet.serve.app import Service
     from ramet.serve.storing import TreeStore
