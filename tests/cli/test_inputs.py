@@ -6,8 +6,10 @@ import io
 import json
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,7 @@ from ramet.tasks.question import resolve_run
 from ramet.tasks.questions import AnswerFile, Asked, read_questions
 from ramet.terminal.training import run_command
 from ramet.train.settings import TrainConfig
-from tests.cli.test_main import Server, call, complaint, printed, server
+from tests.cli.test_main import Server, call, complaint, printed, server, serving
 from tests.fork_server import command, environment, installed
 
 __all__ = ["server"]  # the fixture
@@ -203,6 +205,69 @@ def test_rows_have_texts_and_ids_and_a_question_without_an_answer_is_exit_code_1
     done = call(tmp_path, "run", "--questions", "q.jsonl", *to(server), "budget.turns=2")
     assert done.returncode == 1
     assert "2 of 2 questions, 2 without an answer: runs/questions-q-" in done.stdout
+
+
+def by_id(run: Path) -> dict[str, Any]:
+    """The answers of a run, or "failed" for an error."""
+    rows = [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: "failed" if "error" in row else row["answer"] for row in rows}
+
+
+class Filtering(Server):
+    """A server that refuses prompts with a certain word."""
+
+    def __init__(self) -> None:
+        self.refused = "forbidden"
+        super().__init__()
+
+    @property
+    def status(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        last = self.bodies[-1]["messages"][-1]["content"] if self.bodies else ""
+        return 400 if self.refused and self.refused in last else 200
+
+    @status.setter
+    def status(self, value: int) -> None:
+        del value
+
+
+@pytest.fixture
+def filtering() -> Iterator[Filtering]:
+    with serving(Filtering()) as server:
+        yield server
+
+
+def test_a_question_that_the_server_refuses_fails_alone_and_is_tried_again(
+    tmp_path: Path, filtering: Filtering
+) -> None:
+    (tmp_path / "q.txt").write_text("One?\nforbidden?\nThree?\n")
+    command = ["run", "--questions", "q.txt", *to(filtering), "dialect=tools", "concurrency=1"]
+    done = call(tmp_path, *command)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "question 2 failed: " in done.stdout
+    assert "answered 400" in done.stdout
+    assert "3 of 3 questions, 1 failed (the same command tries them again)" in done.stdout
+    (run,) = (tmp_path / "runs").iterdir()
+    assert by_id(run) == {"1": "forty-two", "2": "failed", "3": "forty-two"}
+    (tmp_path / "q.txt").write_text("One?\nforbidden?\nThree?\nFour?\n")
+    assert call(tmp_path, *command).returncode == 1
+    asked = [body["messages"][-1]["content"] for body in filtering.bodies[3:]]
+    assert ["Four?" in asked[0], "forbidden?" in asked[1], len(asked)] == [True, True, 2]  # new questions come first
+    filtering.refused = ""
+    printed(tmp_path, *command)
+    assert by_id(run) == dict.fromkeys("1234", "forty-two")
+
+
+@pytest.mark.parametrize(("status", "calls"), [(401, 1), (403, 1), (400, 5)])
+def test_questions_end_early_where_the_rest_would_fail_too(
+    tmp_path: Path, server: Server, status: int, calls: int
+) -> None:
+    server.status = status
+    (tmp_path / "q.txt").write_text("".join(f"Number {number}?\n" for number in range(9)))
+    done = call(tmp_path, "run", "--questions", "q.txt", *to(server), "dialect=tools", "concurrency=1")
+    assert (done.returncode, len(server.bodies)) == (2, calls)
+    assert f"ramet: question {calls}: {server.url} answered {status}" in done.stderr
+    assert "run the same command again to resume" in done.stderr
 
 
 MIXED = r"""

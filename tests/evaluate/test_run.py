@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from ramet.errors import ConfigError, EngineError
 from ramet.evaluate import Evaluation, Record, evaluate, read_records
 from ramet.evaluate.costs import tree_costs
 from ramet.evaluate.journal import FILE, Journal, write_records
+from ramet.evaluate.run import missing_jobs, plan_jobs
+from ramet.evaluate.settings import EvaluateConfig
 from ramet.store import RunDir, read_trees
 from ramet.tasks.arithmetic import Arithmetic, Calculator
 from ramet.tasks.judge import Judge
@@ -191,7 +194,7 @@ def test_at_most_concurrency_trees_run_in_parallel() -> None:
 def test_items_finished_before_a_failure_are_kept_and_not_run_again(tmp_path: Path) -> None:
     whole = evaluated("single", "clones")
     run = tmp_path / "broken"
-    engine = Failing(after=9)
+    engine = Failing(after=7)
     with pytest.raises(EngineError, match=r"the server is gone · finished items are kept in .*broken: run the same"):
         evaluated("single", "clones", engine=engine, into=run, concurrency=2)
     kept = read_records(run)
@@ -208,6 +211,73 @@ def test_items_finished_before_a_failure_are_kept_and_not_run_again(tmp_path: Pa
     assert facts(evaluation.records) == facts(whole.records)
     names = [tree.id for tree in read_trees(run)]
     assert sorted(names) == sorted(name for one in evaluation.records for name in one.trees)
+
+
+class Refusing(ramet.ScriptedEngine):
+    """An engine that refuses the goals of some tasks."""
+
+    def __init__(self, *refused: str, says: str = "the content is filtered") -> None:
+        super().__init__(solver)
+        self.refused, self.says = set(refused), says
+
+    async def sample(self, prompt: Prompt, **more: Any) -> Completion:
+        if prompt.goal in self.refused:
+            raise EngineError(self.says)
+        return await super().sample(prompt, **more)
+
+
+def questions(*places: int) -> list[str]:
+    taskset = load_taskset("arithmetic", **EASY)
+    return [taskset.task("eval", place).question for place in places]
+
+
+def test_an_item_in_which_the_engine_fails_is_left_out_and_tried_again(tmp_path: Path) -> None:
+    whole, run = evaluated("single", "vote@3"), tmp_path / "refused"
+    engine = Refusing(*questions(2))
+    evaluation = evaluated("single", "vote@3", engine=engine, into=run)
+    assert [(one.method, one.task, one.error) for one in evaluation.failures] == [
+        ("single", "arithmetic:eval/2", "the content is filtered"),
+        ("vote@3", "arithmetic:eval/2", "the content is filtered"),
+    ]
+    assert len(evaluation.records) == len(whole.records) - 2
+    assert all(one.task != "arithmetic:eval/2" for one in evaluation.records)
+    assert [cell["items"] for cell in evaluation.facts()["sections"][0]["cells"]] == [5, 5]
+    engine.prompts.clear()
+    engine.refused.clear()
+    again = evaluated("single", "vote@3", engine=engine, into=run)
+    assert {prompt.goal for prompt in engine.prompts} == set(questions(2))
+    assert (len(again.records), again.failures) == (len(whole.records), ())
+    assert not (run / "failed.json").exists()
+
+
+def test_items_that_failed_before_come_last(tmp_path: Path) -> None:
+    engine = Refusing(*questions(0))
+    evaluated("single", engine=engine, into=tmp_path / "run")
+    config = EvaluateConfig(tasks=(SPLIT,), taskset=EASY, num_tasks=8, methods=("single",), budgets=(300,))
+    missing = missing_jobs(plan_jobs(config), Journal(RunDir.open(tmp_path / "run")))
+    assert [job.item.task.id for job in missing] == [f"{SPLIT}/{place}" for place in (6, 7, 0)]
+
+
+@pytest.mark.parametrize(
+    ("says", "refused", "asked"),
+    [
+        ("the content is filtered", 6, 5),  # five in a row
+        ("http://host/v1 answered 401: the API key was rejected (no)", 6, 1),
+        ("cannot reach http://host/v1: refused (tried 5 times)", 6, 1),
+    ],
+)
+def test_an_evaluation_ends_early_where_the_rest_would_fail_too(
+    tmp_path: Path, says: str, refused: int, asked: int
+) -> None:
+    engine = Refusing(*questions(*range(refused)), says=says)
+    with pytest.raises(EngineError, match=rf"arithmetic:eval/{asked - 1} \(single\): {re.escape(says)} · finished"):
+        evaluated("single", engine=engine, into=tmp_path / "run", concurrency=1)
+
+
+def test_an_evaluation_in_which_every_item_fails_is_an_error(tmp_path: Path) -> None:
+    engine = Refusing(*questions(0, 1))
+    with pytest.raises(EngineError, match=r"arithmetic:eval/0 \(single\): the content is filtered"):
+        evaluated("single", engine=engine, into=tmp_path / "run", n=2)
 
 
 def test_trees_without_records_are_overwritten(tmp_path: Path) -> None:

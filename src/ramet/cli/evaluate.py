@@ -78,7 +78,7 @@ def evaluate(
     A pinned suite writes a card of the model: ramet eval suite:delegation-1 --model my-model --base-url http://host/v1
     (suite:compare A/card.json B/card.json compares two of them).
 
-    Run the same command again to resume.
+    Run the same command again to resume. The exit code is 1 if items failed because of the server.
     """
     from ramet.evaluate.session import resolve_eval_config, run_evaluation
     from ramet.terminal.evaluation import print_evaluation, show_progress
@@ -112,7 +112,10 @@ def evaluate(
     resolved, found = resolve_eval_config(words or [], flags=given, file=config)
     with show_progress(as_json=json, taken_over=found.taken_over) as callbacks:
         evaluation, run = run_evaluation(resolved, found, runs=runs, into=into, api_key=api_key, **callbacks)
-    return print_evaluation(evaluation, run, as_json=json)
+    print_evaluation(evaluation, run, as_json=json)
+    if evaluation.failures:
+        raise typer.Exit(1)
+    return None
 
 
 def _parse_budgets(text: str) -> list[int]:

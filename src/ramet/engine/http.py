@@ -30,7 +30,7 @@ from ramet.engine.keys import Secret
 from ramet.engine.parameters import Parameters
 from ramet.engine.providers import Provider, find_provider, provider_of_owner
 from ramet.engine.reading import MAX_ERROR_BYTES, MAX_LISTING_BYTES, most_bytes, read_text
-from ramet.engine.retrying import RETRIED_STATUS, back_off, retry_after
+from ramet.engine.retrying import RETRIED_STATUS, UNREACHABLE, back_off, retry_after
 from ramet.engine.wire import BROKEN, StreamedCompletion, error_text, events
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
 from ramet.tokens.render import Renderer, TextRenderer
@@ -285,7 +285,7 @@ class HttpEngine:
         except (httpx.TimeoutException, TimeoutError):
             raise EngineBusy(f"{self.base_url} timed out") from None
         except httpx.ConnectError as error:
-            raise EngineBusy(f"cannot reach {self.base_url}: {self._reason(error)}") from None
+            raise EngineBusy(f"{UNREACHABLE} {self.base_url}: {self._reason(error)}") from None
         except httpx.RemoteProtocolError as error:
             # Usually the server closed an idle keep-alive connection: retry at once.
             raise EngineBusy(

@@ -15,6 +15,7 @@ from ramet import plugins
 from ramet.config import on_this_machine
 from ramet.engine.http import HttpEngine
 from ramet.engine.providers import find_provider, key_of
+from ramet.engine.retrying import UNREACHABLE
 from ramet.engine.settings import ENGINE_KINDS, POLICY, EngineConfig, JudgeConfig
 from ramet.errors import ConfigError, EngineError
 
@@ -30,7 +31,6 @@ ANY_URL = EngineConfig().base_url
 WHICH_MODEL = (
     "which model? give --model NAME (the server's /v1/models lists them), a run directory, a folder, or smollm2"
 )
-UNREACHABLE = "cannot reach"  # how the error of a server begins to which there is no connection
 OpenedEngine: TypeAlias = Union[HttpEngine, "LocalEngine", "RemoteEngine"]
 
 

@@ -1,8 +1,12 @@
-"""Waiting between attempts: exponential, random, as long as the server asks for, and never beyond the deadline."""
+"""Waiting between attempts: exponential, random, as long as the server asks for, and never beyond the deadline.
+
+And when to give up on a server that has failed in some of many items.
+"""
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -14,6 +18,25 @@ from ramet.errors import EngineBusy, EngineError
 RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0  # exponential backoff
 LONGEST_RETRY_AFTER_S = 600.0  # a server that asks for a longer wait is an error
+UNREACHABLE = "cannot reach"  # how the error of a server begins to which there is no connection
+LASTING = re.compile(rf"{UNREACHABLE} |\S+ answered (401|403): ")  # errors that every other request would get too
+IN_A_ROW = 5  # items that may fail one after another
+
+
+class FailuresInARow:
+    """Failures of many items on one server: one is left to its item, several in a row are the server's."""
+
+    def __init__(self, most: int = IN_A_ROW) -> None:
+        self.most = most
+        self._count = 0
+
+    def succeeded(self) -> None:
+        self._count = 0
+
+    def failed(self, error: EngineError) -> bool:
+        """Count a failure; whether the other items need not be tried."""
+        self._count += 1
+        return self._count >= self.most or LASTING.match(str(error)) is not None
 
 
 async def back_off(busy: EngineBusy, attempt: int, *, tries: int, jitter: random.Random) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,11 +12,12 @@ import anyio
 from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.agent.task_groups import task_group
-from ramet.errors import ConfigError
+from ramet.engine.retrying import FailuresInARow
+from ramet.errors import ConfigError, EngineError
 from ramet.evaluate.controls import play_control
 from ramet.evaluate.costs import add_costs, tree_costs
 from ramet.evaluate.items import Item, Trained, load_tasksets, select_items
-from ramet.evaluate.journal import Journal
+from ramet.evaluate.journal import Failure, Journal
 from ramet.evaluate.methods import Method, choose_tree, parse_methods, root_score, tree_budget
 from ramet.evaluate.record import Record
 from ramet.evaluate.settings import EvaluateConfig, parse_limits, parse_range
@@ -26,6 +28,7 @@ from ramet.tasks.returned import budget_of
 from ramet.tasks.split import can_split, splittable
 from ramet.types import Tree
 
+LOG = logging.getLogger(__name__)  # of items without a result
 Key = tuple[str, int | None, str]  # method, budget, task
 
 
@@ -55,6 +58,7 @@ class Job:
     budget: int | None
     item: Item
     trees: list[Tree | None] = field(default_factory=list[Tree | None])
+    failed: bool = False  # the engine failed in one of the trees
 
     @property
     def key(self) -> Key:
@@ -94,9 +98,9 @@ def _check_splits(methods: Sequence[Method], items: Sequence[Item]) -> None:
 
 
 def missing_jobs(jobs: Sequence[Job], journal: Journal) -> list[Job]:
-    """The jobs that the journal has no record of."""
+    """The jobs that the journal has no record of; those that failed before come last."""
     known = {(record.method, record.budget, record.task) for record in journal.records}
-    return [job for job in jobs if job.key not in known]
+    return sorted((job for job in jobs if job.key not in known), key=lambda job: job.key in journal.failures)
 
 
 class Pool:
@@ -124,9 +128,13 @@ class Pool:
         self._missing = dict.fromkeys([(job.method.name, job.budget) for job in jobs], 0)
         for job in self.jobs:
             self._missing[job.method.name, job.budget] += 1
+        self._in_a_row = FailuresInARow()
 
     async def run(self, slots: anyio.Semaphore | None = None) -> None:
-        """Run until everything is done or something fails. Finished items are kept either way.
+        """Run everything that is missing. Finished items are kept, whatever happens.
+
+        An item in which the engine fails is noted in the journal and left out, and the others go on. Where they would
+        fail too, or where none has a result, the error is raised.
 
         A tree takes one of the `slots`, which several pools may share; by default there are `config.concurrency`.
         """
@@ -140,14 +148,24 @@ class Pool:
                         group.start_soon(self._grow, job, place, slots)
         finally:
             self.journal.flush()
+        failures = self.journal.failures
+        if failures and not self.journal.records:
+            first = next(iter(failures.values()))
+            raise EngineError(f"{first.task} ({first.method}): {first.error}")
+        for failure in failures.values():
+            LOG.warning("%s (%s) has no result: %s", failure.task, failure.method, failure.error)
 
     async def _grow(self, job: Job, place: int, slots: anyio.Semaphore) -> None:
         try:
+            if job.failed:
+                return
             job.trees[place] = await self._run_tree(job, place)
             grown = [tree for tree in job.trees if tree is not None]
             if len(grown) == job.method.trees:
                 record = await ask_grader(job.item.taskset, partial(make_record, job, grown))
                 self._finish(job, record, grown)
+        except EngineError as error:
+            self._fail(job, error)
         except ConfigError as error:  # the task cannot be run at all
             task = job.item.task.id
             if task in str(error):
@@ -155,6 +173,16 @@ class Pool:
             raise ConfigError(f"{task}: {error}") from error
         finally:
             slots.release()
+
+    def _fail(self, job: Job, error: EngineError) -> None:
+        """Leave out an item, once for all its trees."""
+        if job.failed:
+            return
+        job.failed, job.trees = True, [None] * job.method.trees
+        name, budget, task = job.key
+        self.journal.fail(Failure(method=name, budget=budget, task=task, error=str(error)))
+        if self._in_a_row.failed(error):
+            raise EngineError(f"{task} ({name}): {error}") from error
 
     async def _run_tree(self, job: Job, place: int) -> Tree:
         item, method = job.item, job.method
@@ -177,6 +205,7 @@ class Pool:
 
     def _finish(self, job: Job, record: Record, trees: Sequence[Tree]) -> None:
         self.journal.add(record, trees)
+        self._in_a_row.succeeded()
         job.trees = []
         self._missing[job.method.name, job.budget] -= 1
         self._report()

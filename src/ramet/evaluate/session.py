@@ -28,7 +28,7 @@ from ramet.config import build, load, merge_settings, names_server, settings_of,
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, check_named, closing, open_engines, with_model
 from ramet.errors import ConfigError, EngineError
-from ramet.evaluate.journal import Journal
+from ramet.evaluate.journal import Failure, Journal
 from ramet.evaluate.model import Model, engine_facts, find_model, hardware, not_overridden, weights_stamp
 from ramet.evaluate.record import Record
 from ramet.evaluate.run import Job, OnProgress, Pool, ignore, missing_jobs, plan_jobs
@@ -48,10 +48,14 @@ OnStart = Callable[[RunDir], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The records of an evaluation: one for every item of every cell."""
+    """The records of an evaluation: one for every item of every cell.
+
+    `failures` are the items in which the engine failed. They have no record and are in no number.
+    """
 
     config: EvaluateConfig
     records: list[Record]
+    failures: tuple[Failure, ...] = ()
     run: RunDir | None = None
 
     def sections(self) -> list[Section]:
@@ -71,6 +75,7 @@ class Evaluation:
             "config": asdict(self.config),
             "sections": [section_facts(section) for section in self.sections()],
             "records": [asdict(record) for record in self.records],
+            **({"failures": [asdict(failure) for failure in self.failures]} if self.failures else {}),
         }
 
 
@@ -154,7 +159,8 @@ async def evaluate(
         evaluation.records[0].score
 
     With `into`, records and trees are kept in that run directory; the same call resumes it, and other settings are
-    refused. Further settings are those of `EvaluateConfig`.
+    refused. Items in which the engine fails are left out, logged and in `failures`; resuming tries them again. Further
+    settings are those of `EvaluateConfig`.
     """
     specs, own = _named_tasks(tasks)
     given: dict[str, Any] = {"tasks": specs, "methods": list(methods), "budgets": list(budgets), "num_tasks": n}
@@ -338,4 +344,5 @@ def read_evaluation(config: EvaluateConfig, jobs: Sequence[Job], journal: Journa
     order = {job.key: place for place, job in enumerate(jobs)}
     records = [record for record in journal.records if (record.method, record.budget, record.task) in order]
     records.sort(key=lambda record: order[record.method, record.budget, record.task])
-    return Evaluation(config=config, records=records, run=journal.run)
+    failures = [journal.failures[key] for key in order if key in journal.failures]
+    return Evaluation(config=config, records=records, failures=tuple(failures), run=journal.run)

@@ -15,6 +15,7 @@ from ramet.inputs.open import as_stored
 from ramet.inputs.settings import RunConfig
 from ramet.inputs.texts import read_text
 from ramet.store import RunDir, slug
+from ramet.store.atomic import write_text
 from ramet.store.run_dir import json_lines
 from ramet.tasks.files import read_context
 from ramet.tasks.provenance import plugin_facts
@@ -124,9 +125,20 @@ class AnswerFile:
                 yield cast(dict[str, Any], row)
 
     def missing(self, asked: Sequence[Asked]) -> list[Asked]:
-        """The questions that have no answer here yet."""
-        done = {(row.get("id"), row.get("digest")) for row in self.answers()}
-        return [one for one in asked if (one.id, one.digest) not in done]
+        """The questions that have no answer here yet: new ones, then those that failed, whose lines are dropped."""
+        rows = list(self.answers())
+        known = {(row.get("id"), row.get("digest")): "error" in row for row in rows}
+        again = {(one.id, one.digest) for one in asked if known.get((one.id, one.digest))}
+        if again:
+            self._rewrite([row for row in rows if (row.get("id"), row.get("digest")) not in again])
+        new = [one for one in asked if (one.id, one.digest) not in known]
+        return new + [one for one in asked if known.get((one.id, one.digest))]
+
+    def _rewrite(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            write_text(self.path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        except OSError as failure:
+            raise StoreError(f"cannot write {self.path}: {failure.strerror}") from None
 
     def add(self, asked: Asked, tree: Tree | None, *, error: str | None = None) -> dict[str, Any]:
         """Store the tree, then its answer; the line that was added."""

@@ -117,8 +117,17 @@ def print_evaluation(evaluation: Evaluation, run: RunDir, *, as_json: bool) -> N
         _print_endings(console, sections, run)
     hint = _write_report(run)
     if not as_json:
+        if evaluation.failures:
+            out.print(_missing(evaluation), style="yellow")
         out.print(f"{run.path}  ({command()} show {run.path} --tree ID)", style="dim")
         out.print(hint, style="dim")
+
+
+def _missing(evaluation: Evaluation) -> str:
+    """How many items have no result, and what that means for the numbers."""
+    failed = len(evaluation.failures)
+    total = f"{failed:,} of {failed + len(evaluation.records):,} items"
+    return f"{total} failed and are in no number: run the same command again to try them again"
 
 
 def _print_endings(console: Console, sections: Sequence[Section], run: RunDir) -> None:

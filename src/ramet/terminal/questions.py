@@ -14,6 +14,7 @@ from ramet.agent.task_groups import task_group
 from ramet.agent.tree import TreeRun
 from ramet.draw import one_line
 from ramet.engine.open import OpenedEngine, clone_config, closing, open_clone_engine, open_engine
+from ramet.engine.retrying import FailuresInARow
 from ramet.errors import ConfigError, EngineError
 from ramet.inputs.open import open_world
 from ramet.inputs.settings import RunConfig
@@ -23,10 +24,11 @@ from ramet.interfaces import World
 from ramet.store.lock import exclusive_lock
 from ramet.tasks.question import resolve_run
 from ramet.tasks.questions import AnswerFile, Asked, plan_asked, read_questions
-from ramet.terminal.console import out, print_json
+from ramet.terminal.console import out, print_json, warn
 from ramet.terminal.trees import check_engines, tree_options
 
 WIDTH = 60  # characters of a question and of its answer in a line
+LONGEST = 400  # characters of an error in a line
 
 
 def run_questions(file: str, source: Mapping[str, Any], *, api_key: str | None, runs: Path, as_json: bool) -> bool:
@@ -63,6 +65,7 @@ class Batch:
     ) -> None:
         self.config, self.asked, self.texts = config, asked, texts
         self.file, self.runs, self.as_json = file, runs, as_json
+        self.failures = FailuresInARow()
         self.answers: AnswerFile | None = None
         self.clones: OpenedEngine | None = None
 
@@ -89,6 +92,11 @@ class Batch:
             async def answer(asked: Asked) -> None:
                 try:
                     await self._answer(asked, engine, tools, answers)
+                    self.failures.succeeded()
+                except EngineError as error:
+                    self._record(answers.add(asked, error.tree, error=str(error)))
+                    if self.failures.failed(error):
+                        raise EngineError(f"question {asked.id}: {error}") from error
                 finally:
                     slots.release()
 
@@ -108,17 +116,19 @@ class Batch:
             facts = answers.add(asked, tree)
         except ConfigError as error:
             facts = answers.add(asked, None, error=str(error))
-        self.done += 1
-        self._print(facts)
+        self._record(facts)
 
-    def _print(self, facts: Mapping[str, Any]) -> None:
+    def _record(self, facts: Mapping[str, Any]) -> None:
+        self.done += 1
         if self.as_json:
             return print_json(facts, indent=None)
-        result = (
-            facts["answer"] if facts["answer"] is not None else f"no answer: {facts.get('error', facts.get('stop'))}"
-        )
-        place = f"{self.done:,} of {len(self.asked):,}"
-        return out.print(f"{place}  {one_line(facts['question'], WIDTH)}  →  {one_line(str(result), WIDTH)}")
+        result = facts["answer"]
+        if "error" in facts:
+            result = f"question {facts['id']} failed: {facts['error']}"
+        elif result is None:
+            result = f"no answer: {facts.get('stop')}"
+        place, width = f"{self.done:,} of {len(self.asked):,}", LONGEST if "error" in facts else WIDTH
+        return out.print(f"{place}  {one_line(facts['question'], WIDTH)}  →  {one_line(str(result), width)}")
 
     def print_end(self) -> bool:
         """Print where the answers are; whether every question has one."""
@@ -127,7 +137,12 @@ class Batch:
         wanted = {(one.id, one.digest) for one in self.asked}
         rows = [row for row in self.answers.answers() if (row.get("id"), row.get("digest")) in wanted]
         without = sum(row.get("answer") is None for row in rows)
+        failed = sum("error" in row for row in rows)
+        notes = [f", {without - failed:,} without an answer"] if without > failed else []
+        notes += [f", {failed:,} failed (the same command tries them again)"] if failed else []
+        line = f"{len(rows):,} of {len(self.asked):,} questions{''.join(notes)}: {self.answers.path}"
         if not self.as_json:
-            note = f", {without:,} without an answer" if without else ""
-            out.print(f"{len(rows):,} of {len(self.asked):,} questions{note}: {self.answers.path}", style="dim")
+            out.print(line, style="dim")
+        elif failed:
+            warn(line)
         return not without and len(rows) == len(self.asked)

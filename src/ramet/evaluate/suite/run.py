@@ -147,7 +147,11 @@ class SuiteJobs:
 
     def is_missing(self) -> bool:
         """Whether anything has to be run. Parts that were skipped before are tried again: it takes no time."""
-        return any(run is None or missing_jobs(self.jobs[name], Journal(run)) for name, run in self._runs().items())
+        return any(self._is_missing(name) for name in self.jobs)
+
+    def _is_missing(self, name: str) -> bool:
+        run = self._located(name).find()
+        return run is None or bool(missing_jobs(self.jobs[name], Journal(run)))
 
     async def run(self, engine: OpenedEngine) -> None:
         async with closing(engine):
@@ -168,7 +172,8 @@ class SuiteJobs:
                 await resume(located, jobs, engine=engine, slots=slots, on_progress=partial(self._report, name))
         except ConfigError as error:  # a prompt that does not fit its window, functions in a dialect without them
             self.skipped[name] = str(error)
-        self._report(name, Progress(len(jobs), len(jobs), 1, 1))
+        if name in self.skipped or not self._is_missing(name):
+            self._report(name, Progress(len(jobs), len(jobs), 1, 1))
         self.on_card(self.card())
 
     def _report(self, name: str, progress: Progress) -> None:
@@ -202,6 +207,3 @@ class SuiteJobs:
 
     def _located(self, name: str) -> EvalRun:
         return EvalRun.locate(self.plan.configs[name], runs=self.plan.folder, into=self.plan.folder / slug(name))
-
-    def _runs(self) -> dict[str, RunDir | None]:
-        return {name: self._located(name).find() for name in self.jobs}
