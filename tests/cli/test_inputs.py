@@ -85,6 +85,29 @@ def test_bad_input_is_one_line(tmp_path: Path, words: list[str], said: str) -> N
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (
+            "crft:hard/3",
+            "no taskset 'crft' in crft:hard/3: did you mean craft? To ask it as a question, put a space in it",
+        ),
+        ("weather:today/1", "no taskset 'weather' in weather:today/1: ramet tasks lists all. To ask it"),
+    ],
+)
+def test_a_misspelt_task_is_not_asked_as_a_question(question: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolve_run(flags={"question": question, "engine.model": "tiny"})
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "question", ["crft:hard/3 ?", "12:30/4", "ratio:3/4", "http://a/3", "Which:", "a/b:c", "and/or"]
+)
+def test_other_words_with_a_colon_or_a_slash_are_questions(question: str) -> None:
+    assert resolve_run(flags={"question": question, "engine.model": "tiny"}).taskset is None
+
+
 def test_a_file_that_is_not_there_is_exit_code_2(tmp_path: Path) -> None:
     assert "cannot read missing.md" in complaint(tmp_path, "run", "q", "--system", "missing.md", "--model", "m")
 
@@ -302,6 +325,7 @@ def test_lines_and_rows_with_and_without_ids_texts_answers_and_parts_can_be_mixe
         ('{"question": "a"}\n{', "q, line 2: not valid JSON"),
         ('{"question": "a", "id": 1}\n{"question": "b", "id": "1"}', "q, line 2: the id '1' is used twice"),
         ("codes:train/0", "q, line 1: codes:train/0 is a task of a taskset"),
+        ("Why?\ncods:train/0", "q, line 2: no taskset 'cods' in cods:train/0: did you mean codes?"),
     ],
 )
 def test_a_file_of_questions_with_a_mistake_is_one_line(tmp_path: Path, text: str, said: str) -> None:

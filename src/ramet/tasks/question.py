@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +26,7 @@ from ramet.tasks.trained import FoundModel, find_named_model, trained_window
 from ramet.tasks.worlds import make_world
 from ramet.types import Task, clean
 
+TASK_LIKE = re.compile(r"[a-z_][\w.-]*:[a-z_][\w-]*/\d+", re.IGNORECASE)  # NAME:SPLIT/INDEX
 INPUTS = ("context", "functions", "mcp")  # settings of questions in plain text
 
 
@@ -113,9 +116,21 @@ def question_world(config: RunConfig, task: Task) -> World | None:
 def named_task(question: str, options: Mapping[str, Any]) -> tuple[Taskset, Task] | None:
     """The task a question names (`craft:hard/17`); None for a question in plain text."""
     question = question.strip()
-    if not names_task(question):
-        return None
-    return find_task(question, options)
+    if names_task(question):
+        return find_task(question, options)
+    if problem := unknown_taskset(question):
+        raise ConfigError(problem)
+    return None
+
+
+def unknown_taskset(question: str) -> str:
+    """What is wrong with a word that looks like a task (`crft:hard/17`) of no taskset; empty if nothing is."""
+    if TASK_LIKE.fullmatch(question) is None or names_task(question):
+        return ""
+    name = question.partition(":")[0]
+    nearest = get_close_matches(name, TASKSETS, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else "ramet tasks lists all."
+    return f"no taskset {name!r} in {question}: {hint} To ask it as a question, put a space in it"
 
 
 def names_task(question: str) -> bool:

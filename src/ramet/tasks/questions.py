@@ -19,7 +19,7 @@ from ramet.store.atomic import write_text
 from ramet.store.run_dir import json_lines
 from ramet.tasks.files import read_context
 from ramet.tasks.provenance import plugin_facts
-from ramet.tasks.question import RunPlan, named_task, plan_question
+from ramet.tasks.question import RunPlan, named_task, plan_question, unknown_taskset
 from ramet.types import Tree, clean
 
 ANSWERS = "answers.jsonl"
@@ -69,6 +69,8 @@ def _parse(line: str, where: str) -> Asked:
 
 def _parse_line(line: str, where: str) -> Asked:
     question = clean(line.strip())
+    if problem := unknown_taskset(question):
+        raise ConfigError(f"{where}: {problem}")
     if named_task(question, {}) is not None:
         raise ConfigError(f"{where}: {question} is a task of a taskset: ramet eval runs those")
     return Asked(id="", question=question, context={})
