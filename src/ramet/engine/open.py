@@ -59,16 +59,16 @@ async def _only_model(engine: HttpEngine) -> str:
 
 
 async def check_named(engine: HttpEngine) -> None:
-    """Reach the server. If no model was named and there is no server, the model is what is missing."""
-    named = bool(engine.model)
+    """Reach the server. If neither a model nor a server was named, the model is what is missing."""
+    named = bool(engine.model) or engine.base_url != ANY_URL
     try:
         await engine.check()
     except EngineError as error:
-        if named and str(error).startswith(UNREACHABLE):
-            raise EngineError(f"{error}; is the server running? --base-url names another one") from None
-        if named or str(error).startswith("which model?"):
+        if not str(error).startswith(UNREACHABLE):
             raise
-        raise ConfigError(f"{WHICH_MODEL} ({error})") from None
+        if not named:
+            raise ConfigError(f"{WHICH_MODEL} ({error})") from None
+        raise EngineError(f"{error}; is the server running? --base-url names another one") from None
 
 
 def open_engines(
