@@ -96,6 +96,15 @@ class MalformedAction(ModelFault):
     """A turn, a call or an argument that cannot be parsed."""
 
 
+def tried(times: int) -> str:
+    """How often a request was made, for the end of an error.
+
+    Example:
+        tried(1), tried(3)  # "tried once", "tried 3 times"
+    """
+    return "tried once" if times == 1 else f"tried {times} times"
+
+
 def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:
     """The end of an error about an unknown word: the nearest accepted one, and which ones are accepted.
 

@@ -26,7 +26,7 @@ from ramet.agent.toolcalls import act
 from ramet.agent.transcript import Transcript, received_by
 from ramet.agent.wording import as_text, report_text, shorten
 from ramet.budget import Budget, Ledger
-from ramet.errors import EngineError, EngineInterrupted
+from ramet.errors import EngineError, EngineInterrupted, tried
 from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result, Session
 from ramet.types import Completion, Meter, Node, Prompt, Refusal, State, Stop, Turn
 
@@ -242,10 +242,10 @@ class NodeRun:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 return await self._pay_and_sample(cap)
-            except EngineInterrupted:
+            except EngineInterrupted as error:
                 cap, _ = self.limits.cap(self.transcript.size, closing=self.closing is not None)
                 if attempt == MAX_ATTEMPTS or cap < 1:
-                    raise
+                    raise EngineInterrupted(f"{error} ({tried(attempt)})") from error
         raise AssertionError("unreachable")
 
     async def _pay_and_sample(self, cap: int) -> Completion:

@@ -23,6 +23,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 
+from ramet.draw import counted
 from ramet.engine.address import check_base_url, key_headers, shorten, unknown_model
 from ramet.engine.calls import wire_message
 from ramet.engine.clients import Clients
@@ -197,7 +198,7 @@ class HttpEngine:
                 return self._secret.clean(collected.completion(renderer=self.renderer))
             except EngineBusy as busy:
                 if meter.tokens:
-                    raise EngineInterrupted(f"{busy} after {meter.tokens} tokens") from busy
+                    raise EngineInterrupted(f"{busy}, after {counted(meter.tokens, 'token')}") from busy
                 await back_off(busy, attempt, tries=self.tries, jitter=self._jitter)
         raise AssertionError("unreachable")
 

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 
 import anyio
 
-from ramet.errors import EngineBusy, EngineError
+from ramet.errors import EngineBusy, EngineError, tried
 
 RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0  # exponential backoff
@@ -42,7 +42,7 @@ class FailuresInARow:
 async def back_off(busy: EngineBusy, attempt: int, *, tries: int, jitter: random.Random) -> None:
     """Wait before the next attempt. Raises `EngineError` when no attempts or no time is left."""
     if attempt >= tries:
-        raise EngineError(f"{busy} (tried {'once' if attempt == 1 else f'{attempt} times'})") from busy
+        raise EngineError(f"{busy} ({tried(attempt)})") from busy
     backoff = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * jitter.uniform(0.5, 1.0)
     wait = backoff if busy.retry_after_s is None else busy.retry_after_s + jitter.uniform(0.0, FIRST_WAIT_S)
     if busy.retry_after_s == 0 and attempt == 1:
