@@ -177,6 +177,15 @@ async def test_a_failure_that_persists_is_one_clear_error(fault: str):
 
 
 @pytest.mark.anyio
+async def test_every_new_try_after_a_silence_is_logged(caplog: pytest.LogCaptureFixture):
+    silent = breaks(HANG)
+    async with meeting([silent, silent, says("here")], tries=3, stall_s=stall_s(silent)) as (_, engine):
+        assert (await ask(engine)).text == "here"
+    said = f"{engine.base_url} timed out (no answer for {stall_s(silent):g} s), trying again,"
+    assert [record.getMessage() for record in caplog.records] == [f"{said} 2 of 3", f"{said} 3 of 3"]
+
+
+@pytest.mark.anyio
 async def test_the_engine_makes_as_many_attempts_as_it_is_given():
     async with meeting(busy("0"), tries=3) as (server, engine):
         with pytest.raises(EngineError, match=r"too many requests \(tried 3 times\)"):

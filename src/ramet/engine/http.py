@@ -50,6 +50,10 @@ class _Refused(EngineError):
     """The server refused a parameter, which can be sent in another form or left out."""
 
 
+class _Stalled(EngineBusy):
+    """The server said nothing new for `stall_s` seconds, or could not be connected to in time."""
+
+
 class HttpEngine:
     """A model behind an OpenAI-compatible server.
 
@@ -200,6 +204,8 @@ class HttpEngine:
                 if meter.tokens:
                     raise EngineInterrupted(f"{busy}, after {counted(meter.tokens, 'token')}") from busy
                 await back_off(busy, attempt, tries=self.tries, jitter=self._jitter)
+                if isinstance(busy, _Stalled):
+                    LOG.warning("%s, trying again, %d of %d", busy, attempt + 1, self.tries)
         raise AssertionError("unreachable")
 
     def _partial(self, collected: StreamedCompletion) -> Completion:
@@ -283,8 +289,10 @@ class HttpEngine:
         except EngineError as error:
             self._secret.scrub(error)
             raise
+        except httpx.ConnectTimeout:
+            raise _Stalled(f"{self.base_url} timed out (no connection in {self._timeout.connect:g} s)") from None
         except (httpx.TimeoutException, TimeoutError):
-            raise EngineBusy(f"{self.base_url} timed out") from None
+            raise _Stalled(f"{self.base_url} timed out (no answer for {self._stall_s:g} s)") from None
         except httpx.ConnectError as error:
             raise EngineBusy(f"{UNREACHABLE} {self.base_url}: {self._reason(error)}") from None
         except httpx.RemoteProtocolError as error:
