@@ -52,8 +52,8 @@ class EvaluateConfig:
         for name in ("num_tasks", "concurrency"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is a whole number from 1 up; got {getattr(self, name)}")
-        if not 0 <= self.temperature < math.inf:
-            raise ConfigError(f"temperature is a number from 0 up; got {self.temperature!r}")
+        if not 0 <= self.temperature <= 2:
+            raise ConfigError(f"temperature is a number from 0 to 2; got {self.temperature!r}")
         greedy = [method.name for method in methods if method.trees > 1 and not self.temperature]
         if greedy:
             raise ConfigError(f"{greedy[0]} needs a temperature above 0: at 0 all its trees are the same")

@@ -39,8 +39,8 @@ class RunConfig:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ConfigError(f"temperature is a number from 0 up; got {self.temperature!r}")
+        if not 0 <= self.temperature <= 2:
+            raise ConfigError(f"temperature is a number from 0 to 2; got {self.temperature!r}")
         for name in ("context_bytes", "call_s", "concurrency"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name} is a number above 0; got {getattr(self, name)!r}")
