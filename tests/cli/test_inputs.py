@@ -74,6 +74,7 @@ def test_functions_of_a_file_are_in_the_prompt(tmp_path: Path, server: Server) -
         (['context=["missing.md"]'], "cannot read missing.md"),
         (['functions=["missing.py"]'], "no such file: missing.py"),
         (['functions=["bad.py"]'], "NameError in bad.py, line 2: name 'nothing' is not defined"),
+        (["dialect=foo"], "unknown dialect 'foo': accepted: auto, tools, native, python, terse, tools-returns"),
         (["temperature=9"], "temperature is a number from 0 to 2; got 9"),
         (["call_s=0"], "call_s is a number above 0; got 0"),
         (["question=codes:train/0", 'context=["a.md"]'], "context goes with a question in plain text: codes:train/0"),

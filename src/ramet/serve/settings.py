@@ -55,7 +55,7 @@ class ServeConfig:
         if not 0 <= self.temperature <= 2:
             raise ConfigError(f"temperature must be a number from 0 to 2; got {self.temperature!r}")
         if self.dialect != AUTO:
-            make_dialect(self.dialect)
+            make_dialect(self.dialect, also=(AUTO,))
 
     @property
     def model(self) -> str:

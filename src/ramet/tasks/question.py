@@ -153,5 +153,5 @@ def _checked(plan: RunPlan) -> RunPlan:
     if clean(config.question) != config.question:
         raise ConfigError("the question is not valid UTF-8")
     if config.dialect != AUTO:
-        make_dialect(config.dialect)
+        make_dialect(config.dialect, also=(AUTO,))
     return plan

@@ -5,7 +5,7 @@ One of your own needs no line: `my_dialect.py:Mine`, `package.module:Name`, or a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ramet import plugins
@@ -25,12 +25,11 @@ DIALECTS: dict[str, Callable[[], Dialect]] = {
 }
 
 
-def make_dialect(name: str) -> Dialect:
-    """A new dialect by its name, or by the reference of a plug-in."""
+def make_dialect(name: str, *, also: Sequence[str] = ()) -> Dialect:
+    """A new dialect by its name, or by the reference of a plug-in. `also`: other words that the setting accepts."""
     if name in DIALECTS:
         return DIALECTS[name]()
     if plugins.is_reference(name) or name in plugins.entry_point_names("dialect"):
         return plugins.make(name, "dialect")
-    raise ConfigError(
-        f"unknown dialect {name!r}: {did_you_mean(name, [*DIALECTS, *plugins.entry_point_names('dialect')])}"
-    )
+    known = [*also, *DIALECTS, *plugins.entry_point_names("dialect")]
+    raise ConfigError(f"unknown dialect {name!r}: {did_you_mean(name, known)}")
