@@ -214,7 +214,7 @@ def test_questions_of_a_file_are_answered_once_and_resumed(tmp_path: Path, serve
 def test_a_question_with_a_separator_of_lines_is_answered_once(tmp_path: Path) -> None:
     asked = Asked(id="1", question="One?\u2028Or\x85two?", context={})
     answers = AnswerFile(ramet.RunDir.create(tmp_path, "questions"))
-    answers.add(asked, None, error="the server is gone")
+    answers.add(asked, None)
     assert [row["question"] for row in answers.answers()] == [asked.question]
     assert answers.missing([asked]) == []
 

@@ -315,12 +315,6 @@ def test_an_interrupted_run_is_saved_where_it_was(
         (["model=nowhere"], ConfigError, "no model at 'nowhere'"),
         (["taskset.digit=1"], ConfigError, "arithmetic has no option 'digit'"),
         (["eval.every=1", "eval.task=arithmetic:none"], ConfigError, "arithmetic has no split 'none'"),
-        (["loss.dual_clip=3.0"], ConfigError, "loss.dual_clip has no effect with loss.kind=cispo: it is for ppo"),
-        (
-            ["warm.steps=1", "warm.loss.bounds=[0.0, 2.0]"],
-            ConfigError,
-            "warm.loss.bounds has no effect with warm.loss.kind=plain: it is for ppo and cispo",
-        ),
     ],
 )
 def test_what_cannot_begin_is_told_before_anything_is_written(

@@ -293,13 +293,6 @@ def test_limits_that_ended_all_demonstrations_are_named() -> None:
         filter_by_score(trees, least=1.0, source="the oracle")
 
 
-def test_a_setting_without_effect_is_refused_before_anything_is_written(tmp_path: Path, folder: Path) -> None:
-    config = load(WarmConfig, words=[f"model={folder}", "loss.divisor=7.0"])
-    with pytest.raises(ConfigError, match=r"loss\.divisor has no effect with loss\.aggregation=token"):
-        warmstart(config, runs=tmp_path / "runs")
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_run_that_is_not_there_is_told(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ramet.StoreError, match="is not a run directory"):
         warmstart(config(folder, f"run={tmp_path}"), runs=tmp_path)

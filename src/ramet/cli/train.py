@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ramet.cli.options import AcceptChanges, DataPath, Json, Recipe, Resume, Runs, Settings
 from ramet.cli.view import View, viewing
 from ramet.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ramet.train.loss import Loss
 
 NOTHING_TO_LEARN = (
     "say what to learn from: ramet warmstart task=NAME:SPLIT (demonstrations of its oracle; ramet tasks lists names), "
@@ -51,7 +54,7 @@ def train(
     from ramet.train import loop
     from ramet.train.effective import effective_settings
     from ramet.train.preview import device_problems, preview
-    from ramet.train.settings import TrainConfig
+    from ramet.train.settings import TrainConfig, warm_config
     from ramet.train.variants import single_variant
 
     if recipe is None and not settings and resume is None:
@@ -63,6 +66,9 @@ def train(
             return _watch(partial(loop.resume, resume, accept_changes=accept_changes, **length), as_json=json)
     config = load(TrainConfig, **_sources(recipe, settings or [], data))
     config = single_variant(config) if single else config
+    _warn_of_idle_settings(config.loss, "loss.")
+    if (supervised := warm_config(config)) is not None:
+        _warn_of_idle_settings(supervised.loss, "warm.loss.")
     if check:
         plan = loop.check_plan(config)
         for problem in device_problems(config):
@@ -72,6 +78,14 @@ def train(
     with viewing(view, runs):
         lower = _lower_overlap(recipe, settings or [])
         return _watch(partial(loop.train, config, runs=runs, lower_overlap=lower), as_json=json)
+
+
+def _warn_of_idle_settings(loss: Loss, inside: str) -> None:
+    from ramet.terminal.console import warn
+    from ramet.train.loss import idle_settings
+
+    for note in idle_settings(loss, inside=inside):
+        warn(note)
 
 
 def _lower_overlap(recipe: str | None, words: Sequence[str]) -> Callable[[str], None] | None:
@@ -108,6 +122,7 @@ def warmstart(
     if recipe is None and not settings:
         raise ConfigError(NOTHING_TO_LEARN)
     config = load(WarmConfig, **_sources(recipe, settings or [], data))
+    _warn_of_idle_settings(config.loss, "loss.")
     return _watch(partial(warm.warmstart, config, runs=runs), as_json=json)
 
 

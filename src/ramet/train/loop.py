@@ -34,7 +34,6 @@ from ramet.train.groups import CollectGroup, GroupPool
 from ramet.train.judging import judge_engine_config, training_judge
 from ramet.train.length import change_length
 from ramet.train.levels import Level, find_levels
-from ramet.train.loss import check_effect
 from ramet.train.metrics import tree_metrics
 from ramet.train.phase import (
     NO_SNAPSHOTS,
@@ -211,9 +210,6 @@ def check_plan(config: TrainConfig) -> TrainPlan:
     if config.backend.kind == "local":
         check_model_name(config.model)
     plan = resolve_plan(config)
-    check_effect(config.loss)
-    if plan.warm is not None:
-        check_effect(plan.warm.loss, inside="warm.loss.")
     for taskset, split in ((plan.taskset, plan.split), *([plan.evaluation] if plan.evaluation else [])):
         if split_size(taskset, split) == 0:
             raise ConfigError(f"{taskset.name}:{split} has no tasks")

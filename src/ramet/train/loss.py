@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from ramet.errors import ConfigError
@@ -69,8 +69,8 @@ class Loss:
             raise ConfigError(f"loss.dual_clip is a number above 1; got {self.dual_clip}")
 
 
-def check_effect(loss: Loss, *, inside: str = "loss.") -> None:
-    """Refuse settings that have no effect. Only new runs are checked: one that has such settings can be resumed."""
+def idle_settings(loss: Loss, *, inside: str = "loss.") -> list[str]:
+    """A sentence for every setting that has no effect, as where a word replaces the kind of loss of a recipe."""
     kind, aggregation = f"kind={loss.kind}", f"aggregation={loss.aggregation}"
     conditions = {
         "dual_clip": (loss.kind == "ppo", f"{kind}: it is for ppo"),
@@ -78,10 +78,11 @@ def check_effect(loss: Loss, *, inside: str = "loss.") -> None:
         "divisor": (loss.aggregation == "constant", f"{aggregation}: it is for constant"),
         "kl_gradient": (loss.kl > 0, f"kl={loss.kl:g}"),
     }
-    for setting in fields(loss):
-        used, where = conditions.get(setting.name, (True, ""))
-        if not used and getattr(loss, setting.name) != setting.default:
-            raise ConfigError(f"{inside}{setting.name} has no effect with {inside}{where}")
+    return [
+        f"{inside}{name} has no effect with {inside}{where}"
+        for name, (used, where) in conditions.items()
+        if not used and getattr(loss, name) != getattr(Loss(), name)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

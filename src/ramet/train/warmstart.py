@@ -37,7 +37,6 @@ from ramet.train.backend import Backend
 from ramet.train.bounds import draw_budget, parse_bounds
 from ramet.train.decisions import REPLAY
 from ramet.train.length import change_length
-from ramet.train.loss import check_effect
 from ramet.train.phase import (
     Configured,
     OnStart,
@@ -68,7 +67,6 @@ def warmstart(
 ) -> RunDir:
     """Teach a model by demonstrations; `ramet train` can begin with the last checkpoint of this run."""
     config = replace(config, model=resolve_model_path(config.model))
-    check_effect(config.loss)
     check_source(config)
     backend = (open_backend or Configured())(config)
     run = RunDir.create(runs, config.name, config=config, kind="warmstart", facts=plugin_facts(config))
