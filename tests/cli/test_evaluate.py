@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from ramet.engine.settings import EngineConfig
 from ramet.evaluate import read_records
 from ramet.evaluate.items import Trained
 from ramet.evaluate.model import Model, find_model, weights_hash
+from ramet.evaluate.session import EvalRun
+from ramet.evaluate.settings import EvaluateConfig
 from ramet.evaluate.suite.definition import find_suite
 from ramet.evaluate.suite.run import resolve_suite
 from ramet.store import RunDir, read_trees
@@ -131,6 +134,24 @@ def test_a_finished_evaluation_prints_its_table_again_without_the_model(tmp_path
     page = run_in(tmp_path) / "report" / "index.html"
     assert again.splitlines()[-1] == str(page.relative_to(tmp_path))
     assert "Clones and single differ on none of 3 items" in page.read_text(encoding="utf-8")
+
+
+def test_a_directory_is_named_after_the_tasks_and_the_model_and_earlier_names_are_found(tmp_path: Path) -> None:
+    (tmp_path / "products.py").write_text("class Products: pass\n")
+    checkpoint = tmp_path / "after" / "checkpoints" / "step-000005"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")
+    (checkpoint / "model.safetensors").touch()
+    local = EngineConfig(kind="local", model=str(checkpoint))
+    tasks = (f"{tmp_path}/products.py:Products", f"{tmp_path}/products.py:Products:long")
+    found = EvalRun.locate(EvaluateConfig(tasks=tasks, engine=local), runs=tmp_path, into=None)
+    assert found.path.name == f"eval-products-long-after-{found.key[:8]}"
+    server = EvaluateConfig(tasks=("craft:hard",), engine=EngineConfig(model="Qwen/Qwen3-4B"))
+    found = EvalRun.locate(server, runs=tmp_path, into=None)
+    assert found.path.name == f"eval-craft-hard-qwen3-4b-{found.key[:8]}"
+    earlier = tmp_path / f"eval-craft-hard-{found.key[:8]}"
+    earlier.mkdir()
+    assert EvalRun.locate(server, runs=tmp_path, into=None).path == earlier
 
 
 def test_json_has_everything(tmp_path: Path, server: Tiring) -> None:

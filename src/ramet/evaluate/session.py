@@ -40,8 +40,8 @@ from ramet.store import RunDir, slug
 from ramet.store.lock import exclusive_lock
 from ramet.tasks.judge import open_judge
 from ramet.tasks.provenance import FIELD, plugin_facts
-from ramet.tasks.registry import check_split
-from ramet.tasks.trained import check_model
+from ramet.tasks.registry import check_split, short_name
+from ramet.tasks.trained import check_model, run_of
 
 OnStart = Callable[[RunDir], None]
 
@@ -222,10 +222,13 @@ class EvalRun:
 
     @classmethod
     def locate(cls, config: EvaluateConfig, *, runs: Path, into: Path | None) -> EvalRun:
-        """The directory `into`, or one under `runs` whose name ends with the key."""
+        """The directory `into`, or one under `runs` named after the tasks, the model and the key."""
         stamp = f"{to_toml(config)}\n{weights_stamp(config.engine)}{_plugin_hashes(config)}"
         key = hashlib.sha256(stamp.encode()).hexdigest()
-        path = into or runs / f"eval-{slug('-'.join(map(plugins.shortened, config.tasks)))}-{key[:8]}"
+        earlier = runs / f"eval-{slug('-'.join(map(plugins.shortened, config.tasks)))}-{key[:8]}"  # by 0.1 and before
+        model = run_of(Path(config.engine.model)) if config.engine.kind == "local" else Path(config.engine.model)
+        path = runs / f"eval-{slug(short_name(*config.tasks))}-{slug(model.name)}-{key[:8]}"
+        path = into or (earlier if earlier.exists() else path)
         return cls(config=config, path=path, key=key, facts=partial(_config_facts, config))
 
     @classmethod

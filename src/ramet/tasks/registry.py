@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
@@ -165,6 +166,16 @@ def _splits(name: str) -> Iterable[str]:
         return load_taskset(name).splits
     except ConfigError:  # it cannot be made without options
         return ["SPLIT"]
+
+
+def short_name(*specs: str) -> str:
+    """Tasks or splits as a few words for the name of a directory: without folders, `.py` and words that repeat.
+
+    Example:
+        short_name("/home/a/products.py:Products:held_out", "craft:hard")  # "products-held-out-craft-hard"
+    """
+    text = " ".join(plugins.shortened(spec).replace(".py:", ":") for spec in specs)
+    return "-".join(dict.fromkeys(re.findall(r"[a-z0-9]+", text.lower())))
 
 
 def split_spec(text: str) -> tuple[str, str]:

@@ -30,6 +30,7 @@ from ramet.store.facts import node_facts, tree_facts
 from ramet.tasks.judge import open_judge
 from ramet.tasks.play import grade, options_for_task
 from ramet.tasks.question import RunPlan
+from ramet.tasks.registry import short_name
 from ramet.terminal.console import command, out, print_json, warn
 from ramet.terminal.live import summary, watch_tree
 from ramet.types import Node, Tree
@@ -63,7 +64,8 @@ async def _run_question(
         if plan.config.dialect != tree_run.tree.dialect:
             tree_run = TreeRun(plan.task, replace(options, dialect=plan.config.dialect))
 
-        run_dir = RunDir.create(runs, plan.config.question, config=as_stored(plan.config), facts=plan.plugins())
+        name = plan.config.question if plan.taskset is None else short_name(plan.config.question.strip())
+        run_dir = RunDir.create(runs, name, config=as_stored(plan.config), facts=plan.plugins())
 
         async def grade_tree() -> None:
             if plan.taskset is not None:
