@@ -115,7 +115,7 @@ def sign_flip_test(gaps: Sequence[float], *, seed: int = 0) -> float:
     0 if more than `MOST_FLIPPED` items differ.
 
     Example:
-        sign_flip_test([1.0] * 6 + [-1.0] + [0.0] * 5)  # 0.125: 16 of 128
+        sign_flip_test([1.0] * 6 + [-1.0] + [0.0] * 5)  # 0.125
     """
     sizes = [round(abs(gap), 12) for gap in gaps if gap]
     if len(sizes) > MOST_FLIPPED:
