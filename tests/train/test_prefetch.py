@@ -146,28 +146,30 @@ def test_a_run_that_collects_ahead_is_whole_bounded_and_goes_on_after_it_stopped
     ]
 
 
-def test_nodes_that_keep_their_cache_are_not_read_again_after_an_update(tmp_path: Path, folder: Path) -> None:
-    """The gap between sampler and learner is still measured, on the trees that one version has sampled."""
+@pytest.mark.parametrize("keep", [True, False])
+def test_where_nodes_keep_their_cache_the_gap_is_measured_on_trees_of_one_version(
+    tmp_path: Path, folder: Path, keep: bool
+) -> None:
+    """A cache of older weights gives other log-probs than the learner's, which is no gap between the two."""
+    opened: list[Any] = []
 
-    def tokens_read(keep: str) -> int:
-        backend: list[Any] = []
-        read: list[int] = []
+    def opening(config: Any) -> Any:
+        opened.append(open_local(config))
+        return opened[0]
 
-        def opening(config: Any) -> Any:
-            backend.append(open_local(config))
-            return backend[0]
+    words = ("steps=4", "overlap=2", "overlap_by=groups", "max_age=4", "max_logprob_gap=0.0001")
+    config = small.config(folder, *words, f"sampler.keep_cache={str(keep).lower()}")
+    settings: list[bool] = []
 
-        words = ("steps=4", "overlap=2", "overlap_by=groups", "max_age=4", "max_logprob_gap=0.0001")
-        config = small.config(folder, *words, f"sampler.keep_cache={keep}")
-        train(
-            config,
-            runs=tmp_path / keep,
-            open_backend=opening,
-            on_step=lambda _: read.append(backend[0].engine.stats.prefill_tokens),
-        )
-        return read[-1]
+    def on_step(_: Any) -> None:
+        settings.append(opened[0].engine.scheduler.keep_cache)
 
-    assert tokens_read("true") < tokens_read("false")
+    run = train(config, runs=tmp_path, open_backend=opening, on_step=on_step)
+    assert settings == [keep] * 4
+    records = run.metrics()
+    gaps = [record["logprob_gap"] for record in records if record.get("logprob_gap") is not None]
+    assert gaps
+    assert max(gaps) < 0.0001
 
 
 class Unchanging:
