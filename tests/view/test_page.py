@@ -226,6 +226,23 @@ def test_a_point_of_a_curve_opens_its_trees_and_two_of_them_are_compared(seen: S
     page.wait_for_selector("button:has-text('step 4 ✕')")
 
 
+def test_of_a_supervised_start_the_loss_is_shown_and_the_rest_is_marked_as_the_oracles(
+    seen: Seen, tmp_path: Path
+) -> None:
+    run = RunDir.create_at(tmp_path / "warm", kind="warmstart")
+    for step, loss in enumerate((4.0, 1.0, 0.5)):
+        run.log({"step": step, "success": 1.0, "delegated": 0.5, "tokens": 70.0, "loss": loss})
+    with start([tmp_path]) as viewer:
+        seen.page.goto(viewer.url)
+        seen.page.wait_for_selector(".run-name")
+        assert seen.text(".run-card .numbers") == "loss 0.500"
+        seen.page.click(".run-name")
+        seen.page.wait_for_selector("svg.curve")
+        titles = seen.page.locator("figure.small figcaption b").all_inner_texts()
+        assert titles == ["loss", "success (oracle)", "trees that delegate (oracle)", "tokens per tree (oracle)"]
+        seen.page.goto("about:blank")
+
+
 def test_a_running_tree_grows_on_the_page_and_is_read_when_it_is_stored(seen: Seen, tmp_path: Path) -> None:
     running = RunningTree(tmp_path / "running")
     page = seen.page

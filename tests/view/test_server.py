@@ -22,7 +22,7 @@ from ramet.view import Viewer, start
 from ramet.view.app import host_name, static_files
 from ramet.view.catalog import Catalog, read_text
 from ramet.view.index import Index
-from ramet.view.payloads import METHODS, right_by_method
+from ramet.view.payloads import METHODS, right_by_method, run_card
 from ramet.view.training import delegation, same_tasks
 from tests.view.samples import HOSTILE
 from tests.waiting import PATIENCE_S
@@ -54,6 +54,15 @@ def test_a_run_has_its_curves_its_parts_and_its_problems(client: httpx.Client) -
         ("eval", 4, 3),
     ]
     assert "000000-x.parquet" in ask(client, "run", run="damaged").json()["notes"][0]
+
+
+def test_the_line_of_a_supervised_start_has_its_loss_and_no_number_of_the_oracle(tmp_path: Path) -> None:
+    run = RunDir.create_at(tmp_path / "warm", kind="warmstart")
+    for step, loss in enumerate((4.0, 1.0)):
+        run.log({"step": step, "success": 1.0, "delegated": 0.5, "loss": loss})
+    card = run_card("warm", run.path)
+    assert card["last"] == {"loss": 1.0}
+    assert card["course"] == [1.0, 0.25]
 
 
 def test_trees_come_in_pages_sorted_and_filtered(client: httpx.Client) -> None:

@@ -26,6 +26,7 @@ from ramet.view.live import is_live
 MAX_POINTS = 600  # of one curve; longer ones are thinned
 METHODS = "select method, count(*) as trees from trees where method is not null group by method order by method"
 HEADLINE = ("reward", "success", "delegated", "nodes", "tokens", "critical_path_tokens", "eval_success", "loss")
+WARM_HEADLINE = ("loss",)  # of a supervised start: its trees are the oracle's
 
 
 def run_card(name: str, path: Path) -> dict[str, Any]:
@@ -34,19 +35,28 @@ def run_card(name: str, path: Path) -> dict[str, Any]:
     files = RunDir(path).files()
     newest = max((file.stat().st_mtime for file in files if file.exists()), default=None)
     last = scalars(metrics[-1]) if metrics else {}
+    kind = str(meta.get("kind", "run"))
+    is_warm = kind == "warmstart"
     return {
         "id": name,
-        "kind": str(meta.get("kind", "run")),
+        "kind": kind,
         "created": meta.get("created"),
         "changed": newest,
         "files": len(files),
         "steps": len(metrics),
         "live": is_live(path),
         "task": task_of(read_config(path)),
-        "last": {key: last[key] for key in HEADLINE if key in last},
-        "course": [scalars(line).get("success") for line in thin(metrics, 40)],
+        "last": {key: last[key] for key in (WARM_HEADLINE if is_warm else HEADLINE) if key in last},
+        "course": loss_course(metrics) if is_warm else [scalars(line).get("success") for line in thin(metrics, 40)],
         "methods": right_by_method(path),
     }
+
+
+def loss_course(metrics: Sequence[Mapping[str, Any]]) -> list[float | None]:
+    """The loss over the steps, as a share of its largest value."""
+    values = [_finite(scalars(line).get("loss")) for line in thin(metrics, 40)]
+    largest = max((value for value in values if value is not None), default=0.0)
+    return [None if value is None else value / largest for value in values] if largest > 0 else []
 
 
 def run_page(name: str, path: Path, index: Index) -> dict[str, Any]:

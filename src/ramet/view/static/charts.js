@@ -108,10 +108,10 @@ function ends(known, steps, side) {
 }
 
 /** A line without axes, for a list. */
-export function spark(values) {
+export function spark(values, name) {
   const known = values.filter((value) => value !== null && value !== undefined);
   if (known.length < 2) return h("span", {});
   const points = values.map((value, i) => (value === null || value === undefined ? null : [(100 * i) / (values.length - 1), 20 - 18 * value])).filter(Boolean);
   const area = `M${points[0][0]},22` + points.map(([a, b]) => `L${a.toFixed(1)},${b.toFixed(1)}`).join("") + `L${points[points.length - 1][0]},22Z`;
-  return s("svg", { class: "spark", viewBox: "0 0 100 22", preserveAspectRatio: "none", "aria-hidden": "true" }, s("path", { class: "area", d: area }), s("path", { d: points.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)},${b.toFixed(1)}`).join("") }));
+  return s("svg", { class: "spark", viewBox: "0 0 100 22", preserveAspectRatio: "none", "aria-hidden": "true" }, s("title", {}, `${name} by step`), s("path", { class: "area", d: area }), s("path", { d: points.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)},${b.toFixed(1)}`).join("") }));
 }

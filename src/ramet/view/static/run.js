@@ -13,6 +13,8 @@ const CURVES = [
   ["stops/window", "stopped: window full", true], ["stops/budget", "stopped: out of tokens", true], ["flat", "groups without signal", false], ["collect_s", "seconds to collect", false], ["learn_s", "seconds to learn", false],
 ];
 
+const OF_ORACLE = ["success", "delegated", "reward", "nodes", "tokens", "critical_path_tokens", "refused", "faults", "stops/window", "stops/budget"]; // in a supervised start, whose trees are demonstrations
+
 const METHOD = /^([^.:]+\.(?:own|\d+))\./; // how the id of a tree of an evaluation begins
 
 export async function runPage(root, { run, tab, filters }, { go, replace }) {
@@ -60,7 +62,7 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
 
   function overview() {
     const { steps, values } = known.series;
-    const charts = CURVES.filter(([key]) => values[key]).map(([key, title, share]) => curve({ title, steps, values: values[key], share, onstep: isFile ? null : key.startsWith("eval_") ? (at) => go(`/run/${name}/trees?part=eval&step=${at + 1}`) : step }));
+    const charts = curves().filter(([key]) => values[key]).map(([key, title, share]) => curve({ title, steps, values: values[key], share, onstep: isFile ? null : key.startsWith("eval_") ? (at) => go(`/run/${name}/trees?part=eval&step=${at + 1}`) : step }));
     fill(
       body,
       known.notes.length ? h("ul", { class: "notes" }, known.notes.map((note) => h("li", {}, note))) : null,
@@ -69,6 +71,13 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
       settings(),
     );
     if (steps.length && !isFile) ask("delegation", { run }).then((found) => fill(pictures, delegation(found)), () => {});
+  }
+
+  /** The curves of this kind of run: a supervised start begins with its loss, and other numbers say that they are the oracle's. */
+  function curves() {
+    if (known.kind !== "warmstart") return CURVES;
+    const named = CURVES.map(([key, title, share]) => [key, OF_ORACLE.includes(key) ? `${title} (oracle)` : title, share]);
+    return [...named.filter(([key]) => key === "loss"), ...named.filter(([key]) => key !== "loss")];
   }
 
   /** Any other number of the run, by name. */

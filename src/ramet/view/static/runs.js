@@ -36,7 +36,7 @@ export async function runsPage(root, { go }) {
   }
 
   function header() {
-    return h("div", { class: "run-card run-head", role: "presentation" }, ["run", "kind", "task", "last step, or share right by method", "success by step", "created"].map((name) => h("span", {}, name)));
+    return h("div", { class: "run-card run-head", role: "presentation" }, ["run", "kind", "task", "last step, or share right by method", "success or loss", "created"].map((name) => h("span", {}, name)));
   }
 
   function card(run, place) {
@@ -44,7 +44,7 @@ export async function runsPage(root, { go }) {
     const numbers = [
       last.success !== undefined ? ["success", percent(last.success)] : null, last.reward !== undefined ? ["reward", num(last.reward, 2)] : null,
       last.delegated !== undefined ? ["delegated", percent(last.delegated)] : null, last.eval_success !== undefined ? ["eval", percent(last.eval_success)] : null,
-      last.tokens !== undefined ? ["tokens", num(Math.round(last.tokens))] : null,
+      last.tokens !== undefined ? ["tokens", num(Math.round(last.tokens))] : null, run.kind === "warmstart" && last.loss !== undefined ? ["loss", num(last.loss, 3)] : null,
       ...(last.success === undefined ? run.methods.slice(0, 4).map((one) => [one.method, `${percent(one.right)} of ${num(one.items)}`]) : []),
     ].filter(Boolean);
     return h("div", { role: "listitem" }, h(
@@ -53,7 +53,7 @@ export async function runsPage(root, { go }) {
       h("span", { class: "soft" }, `${KINDS[run.kind] || run.kind}${run.steps ? `, ${num(run.steps)} steps` : ""}`),
       h("span", { class: "run-task" }, short(run.task, 90)),
       h("span", { class: "numbers" }, numbers.map(([name, value]) => h("span", {}, h("i", {}, name), ` ${value}`))),
-      spark(run.course),
+      spark(run.course, run.kind === "warmstart" ? "loss" : "success"),
       h("span", { class: "soft when-made" }, ago(Date.parse(run.created))),
     ));
   }
