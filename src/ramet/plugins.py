@@ -361,3 +361,12 @@ def shortened(reference: str) -> str:
     """
     found = FILE_REFERENCE.fullmatch(reference)
     return reference if found is None else f"{found[1] or ''}{Path(found[2]).name}{found[3]}"
+
+
+def shortened_each(references: str) -> str:
+    """The same for several references in one text.
+
+    Example:
+        shortened_each("/recipes/mine.py:Backwards, craft:hard")  # "mine.py:Backwards, craft:hard"
+    """
+    return ", ".join(map(shortened, references.split(", ")))

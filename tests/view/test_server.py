@@ -65,6 +65,15 @@ def test_the_line_of_a_supervised_start_has_its_loss_and_no_number_of_the_oracle
     assert card["course"] == [1.0, 0.25]
 
 
+def test_the_list_of_runs_names_the_tasks_of_ones_own_without_their_folder(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "own")
+    reference = f"{tmp_path}/tasks/mine.py:Mine"
+    (run.path / "config.toml").write_text(f'task = "{reference}:train"\n')
+    assert run_card("own", run.path)["task"] == "mine.py:Mine:train"
+    (run.path / "config.toml").write_text(f'tasks = ["{reference}:eval", "{reference}:hard", "codes:eval"]\n')
+    assert run_card("own", run.path)["task"] == "mine.py:Mine:eval, mine.py:Mine:hard, codes:eval"
+
+
 def test_trees_come_in_pages_sorted_and_filtered(client: httpx.Client) -> None:
     page = ask(client, "trees", run="training", part="step", sort="tokens", down=1, offset=5, limit=4).json()
     everything = ask(client, "trees", run="training", part="step", sort="tokens", down=1, limit=200).json()

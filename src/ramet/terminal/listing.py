@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ramet.draw import one_line
 from ramet.evaluate.format import share
-from ramet.plugins import shortened
+from ramet.plugins import shortened_each
 from ramet.store.listing import Listing, list_runs
 from ramet.terminal.console import command, out, print_json, table_console
 
@@ -79,7 +79,7 @@ def row_of(run: Listing) -> list[str]:
     return [
         str(run.path),
         run.kind,
-        one_line(shortened(run.about), ABOUT_WIDTH),
+        one_line(shortened_each(run.about), ABOUT_WIDTH),
         done,
         success,
         when(run.created),

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from ramet.errors import StoreError
 from ramet.evaluate.costs import critical_path
+from ramet.plugins import shortened_each
 from ramet.store import RunDir
 from ramet.store.checkpoints import checkpoint_step, list_checkpoints
 from ramet.store.facts import node_facts
@@ -45,7 +46,7 @@ def run_card(name: str, path: Path) -> dict[str, Any]:
         "files": len(files),
         "steps": len(metrics),
         "live": is_live(path),
-        "task": task_of(read_config(path)),
+        "task": shortened_each(task_of(read_config(path)))[:200],
         "last": {key: last[key] for key in (WARM_HEADLINE if is_warm else HEADLINE) if key in last},
         "course": loss_course(metrics) if is_warm else [scalars(line).get("success") for line in thin(metrics, 40)],
         "methods": right_by_method(path),
@@ -121,9 +122,9 @@ def thin(lines: Sequence[Any], most: int) -> list[Any]:
 def task_of(config: Mapping[str, Any]) -> str:
     for key in ("task", "question"):
         if isinstance(config.get(key), str) and config[key]:
-            return str(config[key])[:200]
+            return str(config[key])
     tasks = config.get("tasks")
-    return ", ".join(map(str, cast(list[object], tasks)))[:200] if isinstance(tasks, list) else ""
+    return ", ".join(map(str, cast(list[object], tasks))) if isinstance(tasks, list) else ""
 
 
 def evaluation(path: Path, index: Index) -> list[dict[str, Any]]:
