@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +118,21 @@ def step(number: int, **more: Any) -> dict[str, Any]:
         "reward": 0.125,
     }
     return plain | more
+
+
+def codes_run(folder: Path, delegated: Mapping[str, Sequence[int]], *, trees: int = 10) -> Path:
+    """A training run on codes: of each step's trees with this pattern, the first so many delegated and were right."""
+    path = run_dir(folder, "training", kind="train", metrics=[step(number) for number in range(2)])
+    (path / "config.toml").write_text('task = "codes:train"\n')
+    for number in range(2):
+        grown = [
+            _codes_tree(f"{number:06d}-{place}-{item:03d}", pattern, split=item < hits[number])
+            for place, (pattern, hits) in enumerate(delegated.items())
+            for item in range(trees)
+        ]
+        RunDir(path).write(grown, name=f"step-{number:06d}")
+    return path
+
+
+def _codes_tree(name: str, pattern: str, *, split: bool) -> ramet.Tree:
+    return tree(name, question=f"Add longest runs of {pattern} (last digit)", split=split, score=float(split))

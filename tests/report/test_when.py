@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ from ramet.report.read import read_run
 from ramet.report.style import drawing
 from ramet.report.viewer import export_file
 from ramet.report.when import FEW, LOW, TALL, when_picture
-from ramet.store import RunDir
 from tests.report.page_parser import Page
-from tests.report.samples import record, run_dir, step, tree
+from tests.report.samples import codes_run, record, run_dir, step, tree
 
 LARGE, SMALL = "11????10", "1111110?"  # 16 codes and 2
 
@@ -35,24 +34,6 @@ def row(size: float, delegated: Sequence[int], *, trees: int = 20) -> SizeRow:
 
 def delegation(*rows: SizeRow, unit: str = "codes") -> Delegation:
     return Delegation(steps=tuple(rows[0].by_step), rows=rows, unit=unit)
-
-
-def codes_run(folder: Path, delegated: Mapping[str, Sequence[int]], *, trees: int = 10) -> Path:
-    """A training run on codes: of each step's trees with this pattern, the first so many delegated and were right."""
-    path = run_dir(folder, "training", kind="train", metrics=[step(number) for number in range(2)])
-    (path / "config.toml").write_text('task = "codes:train"\n')
-    for number in range(2):
-        grown = [
-            _codes_tree(f"{number:06d}-{place}-{item:03d}", pattern, split=item < hits[number])
-            for place, (pattern, hits) in enumerate(delegated.items())
-            for item in range(trees)
-        ]
-        RunDir(path).write(grown, name=f"step-{number:06d}")
-    return path
-
-
-def _codes_tree(name: str, pattern: str, *, split: bool) -> ramet.Tree:
-    return tree(name, question=f"Add longest runs of {pattern} (last digit)", split=split, score=float(split))
 
 
 def test_trees_are_counted_by_size_and_step(tmp_path: Path) -> None:

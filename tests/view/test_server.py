@@ -15,6 +15,8 @@ import pytest
 from ramet.bench.view_runs import made_tree
 from ramet.cli.view import viewing
 from ramet.errors import ConfigError
+from ramet.report.delegation import delegation_by_size
+from ramet.report.read import read_run
 from ramet.store import RunDir
 from ramet.store.seal import write_table
 from ramet.types import Task
@@ -24,6 +26,7 @@ from ramet.view.catalog import Catalog, read_text
 from ramet.view.index import Index
 from ramet.view.payloads import METHODS, right_by_method, run_card
 from ramet.view.training import delegation, same_tasks
+from tests.report.samples import codes_run
 from tests.view.samples import HOSTILE
 from tests.waiting import PATIENCE_S
 
@@ -156,7 +159,22 @@ def test_delegation_by_size_of_a_taskset_of_ones_own_comes_from_the_metrics(tmp_
         cells = delegation(run.path, index)["by_size"]
     assert [(cell["size"], cell["step"], cell["n"], cell["delegated"], cell["right_"]) for cell in cells] == [
         ("2", 1, 8, 1, 4),
-        ("17 to 32", 1, 4, 4, 1),
+        ("17 or more", 1, 4, 4, 1),
+    ]
+
+
+def test_the_page_has_the_sizes_and_counts_of_the_report(tmp_path: Path) -> None:
+    run = codes_run(tmp_path, {"1" * (12 - free) + "?" * free: (free, free % 3) for free in range(1, 11)})
+    with closing(Index(run)) as index:
+        index.refresh()
+        cells = delegation(run, index)["by_size"]
+    found = delegation_by_size(read_run(run))
+    assert found is not None
+    assert len(found.rows) == 8
+    assert [(cell["size"], cell["step"], cell["n"], cell["delegated"], cell["right_"]) for cell in cells] == [
+        (row.label, step, counts.trees, counts.delegated, counts.right)
+        for row in found.rows
+        for step, counts in sorted(row.by_step.items())
     ]
 
 

@@ -103,7 +103,7 @@ def delegation_by_size(run: Run) -> Delegation | None:
     if len(steps) < 2 or not any(counts.delegated for *_, counts in samples):
         return None
     unit = taskset.size_unit if isinstance(taskset, NamesSizes) else ""
-    return Delegation(steps=steps, rows=tuple(_rows(samples)), unit=unit)
+    return Delegation(steps=steps, rows=tuple(size_rows(samples)), unit=unit)
 
 
 def _steps(samples: Iterable[Sample]) -> set[int]:
@@ -134,7 +134,7 @@ def _read(file: Path, taskset: HasSizes) -> Iterator[Sample]:
             continue
         task = row["task_id"] + "\n" + row["question"]
         if task not in sizes:
-            sizes[task] = _size(taskset, row)
+            sizes[task] = row_size(taskset, row)
         size = sizes[task]
         if size is not None:
             score = row["score"]
@@ -142,7 +142,8 @@ def _read(file: Path, taskset: HasSizes) -> Iterator[Sample]:
             yield size, size, int(named[1]), Counts(trees=1, delegated=int(row["tree"] in delegated), right=int(right))
 
 
-def _size(taskset: HasSizes, row: Mapping[str, Any]) -> float | None:
+def row_size(taskset: HasSizes, row: Mapping[str, Any]) -> float | None:
+    """The size of the task of a stored root; None if it has none."""
     try:
         known = json.loads(row["task"])
         task = Task(question=row["question"], id=row["task_id"], context=known["context"], reference=known["reference"])
@@ -165,8 +166,9 @@ def _from_metrics(run: Run) -> Iterator[Sample]:
             yield ends[0], ends[-1], int(as_number(record.get("step", place)) or 0), counts
 
 
-def _rows(samples: Sequence[Sample]) -> Iterator[SizeRow]:
-    for low, high in size_ranges([size for size, *_ in samples]):
+def size_rows(samples: Sequence[Sample]) -> Iterator[SizeRow]:
+    """A row for each size, or for each range of sizes if there are many."""
+    for low, high in size_ranges([size for size, _, _, counts in samples for _ in range(counts.trees)]):
         by_step: dict[int, Counts] = {}
         largest = high
         for size, end, step, counts in samples:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ramet.errors import ConfigError, RametError, StoreError
+from ramet.errors import ConfigError, StoreError
 from ramet.interfaces import HasSizes, NamesSizes, Taskset
-from ramet.tasks.registry import known_size, load_taskset
-from ramet.types import Task
+from ramet.report.delegation import Counts, Sample, row_size, size_rows
+from ramet.tasks.registry import load_taskset
+from ramet.types import is_right
 from ramet.view.catalog import read_config
 from ramet.view.index import Index
 from ramet.view.payloads import read_metrics, task_of, thin
 
 SIZE_LABEL = re.compile(r"\d+(?:\.\d+)?(?:-\d+(?:\.\d+)?)?")  # 4, or a range: 17-32
 MAX_STEPS = 90  # columns of the pictures of delegation
-MAX_SIZES = 12  # rows
 MAX_TASKS = 2000  # compared, those that changed most
 
 
 def delegation(path: Path, index: Index) -> dict[str, Any]:
     """How often trees delegate and are right, by size of their task and by depth of the node, step by step."""
-    steps = [row["step"] for row in index.rows("select distinct step from trees where part = 'step' order by 1")]
-    steps = thin(steps, MAX_STEPS)
+    known = [row["step"] for row in index.rows("select distinct step from trees where part = 'step' order by 1")]
+    steps = thin(known, MAX_STEPS)
     taskset = taskset_of(path)
     return {
         "steps": steps,
+        "of": len(known),
         "by_depth": _by_depth(index, steps),
         "by_size": _by_size(taskset, index, steps) or _by_logged_size(read_metrics(path), steps),
         "unit": taskset.size_unit if isinstance(taskset, NamesSizes) else "",
@@ -67,24 +67,36 @@ def _by_size(taskset: Taskset | None, index: Index, steps: Sequence[int]) -> lis
         "where parent is null) p using (file, tree)",
         [files],
     )
-    sized = [(size, row) for row in rows if (size := _size(taskset, row)) is not None]
-    return _cells(sized)
+    return _cells(
+        [(size, size, row["step"], _count(row)) for row in rows if (size := row_size(taskset, row)) is not None]
+    )
+
+
+def _count(row: Mapping[str, Any]) -> Counts:
+    """One tree."""
+    right = row["score"] is not None and is_right(row["score"])
+    return Counts(trees=1, delegated=int(row["nodes"] > 1), right=int(right))
 
 
 def _by_logged_size(metrics: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[dict[str, Any]]:
-    """The same from the metrics, for a taskset of one's own: nothing of its file is run to show it."""
+    """The same from the metrics, for a taskset of one's own: nothing of its file is run to show it.
+
+    Metrics join sizes above 16 to ranges like 17-32. The largest range is named by where it begins, because its tasks
+    may be smaller than its end.
+    """
     newest = {line.get("step"): line for line in metrics}  # a repeated step is logged again
-    cells = [cell for step in steps if step in newest for cell in _logged_cells(step, newest[step])]
-    return sorted(cells, key=lambda cell: (cell["low"], cell["step"]))
+    samples = [sample for step in steps if step in newest for sample in _logged(step, newest[step])]
+    starts = [low for low, high, *_ in samples if low < high]
+    return _cells(samples, open_from=max(starts, default=math.inf))
 
 
-def _logged_cells(step: int, line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _logged(step: int, line: Mapping[str, Any]) -> Iterator[Sample]:
     trees, delegated, right = (_table(line, f"{name}_by_size") for name in ("trees", "delegated", "success"))
     for label in trees.keys() & delegated.keys() & right.keys():
         if SIZE_LABEL.fullmatch(label):
-            shares = {"delegated": round(delegated[label] * trees[label]), "right_": round(right[label] * trees[label])}
-            low, size = float(label.partition("-")[0]), label.replace("-", " to ")
-            yield {"size": size, "low": low, "step": step, "n": int(trees[label]), **shares}
+            low, _, high = label.partition("-")
+            shares = {"delegated": round(delegated[label] * trees[label]), "right": round(right[label] * trees[label])}
+            yield float(low), float(high or low), step, Counts(trees=int(trees[label]), **shares)
 
 
 def _table(line: Mapping[str, Any], name: str) -> dict[str, float]:
@@ -94,38 +106,20 @@ def _table(line: Mapping[str, Any], name: str) -> dict[str, float]:
     return {label: value for label, value in table.items() if isinstance(value, (int, float)) and math.isfinite(value)}
 
 
-def _size(taskset: HasSizes, row: Mapping[str, Any]) -> float | None:
-    try:
-        known = json.loads(row["task"])
-        task = Task(question=row["question"], id=row["task_id"], context=known["context"], reference=known["reference"])
-        return known_size(taskset, task)
-    except (RametError, ValueError, KeyError, TypeError, AttributeError, LookupError):
-        return None  # a task of another version of the taskset
-
-
-def _cells(sized: Sequence[tuple[float, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Trees, delegated and right ones by size and step. Many sizes are joined to a few ranges."""
-    bounds = _ranges(sorted(size for size, _ in sized))
-    cells: dict[tuple[str, int], dict[str, Any]] = {}
-    for size, row in sized:
-        low, high = next(bound for bound in bounds if size <= bound[1])
-        label = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        empty: dict[str, Any] = {"size": label, "low": low, "step": row["step"], "n": 0, "delegated": 0, "right_": 0}
-        cell = cells.setdefault((label, row["step"]), empty)
-        cell["n"] += 1
-        cell["delegated"] += row["nodes"] > 1
-        cell["right_"] += row["score"] is not None and row["score"] >= 1 - 1e-9
-    return sorted(cells.values(), key=lambda cell: (cell["low"], cell["step"]))
-
-
-def _ranges(sizes: Sequence[float]) -> list[tuple[float, float]]:
-    """The sizes themselves if they are few, else ranges that hold about as many trees each."""
-    distinct = sorted(set(sizes))
-    if len(distinct) <= MAX_SIZES:
-        return [(size, size) for size in distinct]
-    cuts = sorted({sizes[(place * len(sizes)) // MAX_SIZES - 1] for place in range(1, MAX_SIZES + 1)} | {sizes[-1]})
-    lows = [distinct[0], *(min(size for size in distinct if size > cut) for cut in cuts[:-1])]
-    return list(zip(lows, cuts, strict=True))
+def _cells(samples: Sequence[Sample], *, open_from: float = math.inf) -> list[dict[str, Any]]:
+    """Trees, delegated and right ones by size and step, in the ranges of the report."""
+    return [
+        {
+            "size": f"{row.low:g} or more" if row.low <= open_from <= row.high else row.label,
+            "low": row.low,
+            "step": step,
+            "n": counts.trees,
+            "delegated": counts.delegated,
+            "right_": counts.right,
+        }
+        for row in size_rows(samples)
+        for step, counts in sorted(row.by_step.items())
+    ]
 
 
 def taskset_of(path: Path) -> Taskset | None:

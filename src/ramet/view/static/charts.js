@@ -1,5 +1,5 @@
 // Curves over steps and pictures of shares, as SVG.
-import { h, num, percent, s, stepNumber } from "./dom.js";
+import { h, num, percent, plural, s, stepNumber } from "./dom.js";
 import { between } from "./shape.js";
 
 const W = 320;
@@ -64,10 +64,10 @@ function levels(low, high, share) {
   return found ?? [low, high];
 }
 
-/** Shares by row and step: darker is more. Every cell has its number of trees in its title. */
-export function heat({ title, note, rows, steps, cells, value, onstep, tone }) {
+/** Shares by row and step: darker is more. Every cell has its number of trees in its title. `longest`: characters of a label. */
+export function heat({ title, note, rows, longest, steps, cells, value, onstep, tone }) {
   const narrow = window.innerWidth < 700;
-  const left = narrow ? 66 : 84;
+  const left = Math.max(narrow ? 66 : 84, 14 + 6.6 * longest); // labels have a size of 12
   const right = narrow ? 108 : 176;
   const wide = narrow ? 430 : 860;
   const cell = (wide - left - right) / steps.length;
@@ -83,11 +83,11 @@ export function heat({ title, note, rows, steps, cells, value, onstep, tone }) {
       const one = table.get(`${row.key}|${step}`);
       if (!one || !one.n) return;
       const share = value(one) / one.n;
-      known.push([share, one.n, i]);
+      known.push([share, one.n]);
       parts.push(s("rect", { class: `heat ${tone}${one.n < 5 ? " thin" : ""}`, x: left + i * cell, y: top, width: Math.max(0.6, cell - 0.6), height: high, style: { "fill-opacity": 0.04 + 0.96 * share }, "data-step": step },
         s("title", {}, `${row.label}, step ${stepNumber(step)}: ${percent(share)} of ${one.n}`)));
     });
-    if (known.length) parts.push(s("text", { class: "heat-end", x: wide - right + 10, y: top + 16 }, `${percent(ends(known, steps.length, 0))} → ${percent(ends(known, steps.length, 1))}`, s("title", {}, "first and last tenth of the steps")));
+    if (known.length) parts.push(s("text", { class: "heat-end", x: wide - right + 10, y: top + 16 }, `${percent(ends(known, steps.length, 0))} → ${percent(ends(known, steps.length, 1))}`, s("title", {}, `first and last ${plural(Math.min(known.length, tenth(steps.length)), "step")} with such trees`)));
     if (known.length && !narrow) parts.push(s("text", { class: "heat-name", x: wide, y: top + 16, "text-anchor": "end" }, `n ${num(known.reduce((sum, [, n]) => sum + n, 0))}`));
   });
   for (const i of new Set([0, ...(narrow ? [] : [Math.floor(steps.length / 3), Math.floor((2 * steps.length) / 3)]), steps.length - 1])) {
@@ -99,11 +99,13 @@ export function heat({ title, note, rows, steps, cells, value, onstep, tone }) {
   );
 }
 
-/** The mean of the first or the last tenth, weighted by the number of trees. */
+function tenth(steps) {
+  return Math.max(1, Math.floor(steps / 10));
+}
+
+/** The share in the first or the last steps that have such trees, a tenth of all steps: as in the report. */
 function ends(known, steps, side) {
-  const size = Math.max(1, Math.floor(steps / 10));
-  const part = known.filter(([, , place]) => (side ? place >= steps - size : place < size));
-  if (!part.length) return null;
+  const part = side ? known.slice(-tenth(steps)) : known.slice(0, tenth(steps));
   return part.reduce((sum, [share, n]) => sum + share * n, 0) / part.reduce((sum, [, n]) => sum + n, 0);
 }
 

@@ -88,15 +88,16 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
     return rest.length ? h("figure", { class: "small" }, select("another number", "", [["", "choose …"], ...rest.map((key) => [key, key])], pick), holder) : null;
   }
 
-  function delegation({ steps, by_size, by_depth, unit }) {
+  function delegation({ steps, of, by_size, by_depth, unit }) {
     if (!steps.length) return null;
     const sizes = [...new Map(by_size.map((one) => [one.size, one.low])).entries()].sort((a, b) => b[1] - a[1]).map(([size]) => ({ key: size, label: unit ? `${size} ${unit}` : `size ${size}` }));
     const depths = [...new Set(by_depth.map((one) => one.depth))].sort((a, b) => a - b).map((depth) => ({ key: depth, label: depth ? `depth ${depth}` : "root" }));
     const bySize = by_size.map((one) => ({ ...one, row: one.size }));
     const byDepth = by_depth.map((one) => ({ ...one, row: one.depth }));
     const trees = by_depth.filter((one) => one.depth === 0).reduce((sum, one) => sum + one.n, 0);
-    const note = `${plural(trees, "tree")} in ${plural(steps.length, "step")}; click a step for its trees`;
-    const common = { steps, onstep: step };
+    const note = `${plural(trees, "tree")} in ${steps.length < of ? `${steps.length} of ` : ""}${plural(of, "step")}; click a step for its trees`;
+    const longest = Math.max(...[...(sizes.length > 1 ? sizes : []), ...depths].map((row) => row.label.length));
+    const common = { steps, longest, onstep: step };
     return [
       sizes.length > 1 ? heat({ ...common, title: "Trees that delegate, by size of their task", note, rows: sizes, cells: bySize, value: (one) => one.delegated, tone: "blue" }) : null,
       sizes.length > 1 ? heat({ ...common, title: "Trees that are right, by size", note: "", rows: sizes, cells: bySize, value: (one) => one.right_, tone: "green" }) : null,
