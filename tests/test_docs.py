@@ -22,7 +22,6 @@ import shlex
 import subprocess
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
 from dataclasses import dataclass
@@ -34,7 +33,6 @@ from typing import Any
 import pytest
 import typer
 
-import ramet
 from ramet.cli.main import app, main
 from ramet.config import load, settings_of
 from ramet.recipes import recipe_file
@@ -285,48 +283,3 @@ def test_the_answers_of_the_documented_questions_are_json_lines(
     test_commands_run(block, folder, server, capfd, monkeypatch)
     (file,) = folder.glob("runs/questions-*/answers.jsonl")
     assert [json.loads(line)["answer"] for line in file.read_text().splitlines()] == ["42", "42"]
-
-
-def outside_code(page: Path) -> str:
-    """The prose of a page: no code blocks, no code in a line."""
-    return re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-
-
-def anchors(page: Path) -> set[str]:
-    """What links may name after `#`: the headings of a page, as the site writes them."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    titles = [re.sub(r"[^\w\s-]", "", title).strip().lower() for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
-    return {re.sub(r"[-\s]+", "-", title) for title in titles}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_to_files_and_headings(page: Path) -> None:
-    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", outside_code(page))
-    for target in {one or other for one, other in links}:
-        if "://" in target:
-            continue
-        name, _, anchor = target.partition("#")
-        file = page.parent / name if name else page
-        assert file.exists(), f"{page.name} links to {target}"
-        assert not anchor or anchor in anchors(file), (
-            f"{page.name} links to {target}, but {file.name} has no such heading"
-        )
-
-
-def nav_pages(entry: Any) -> list[str]:
-    if isinstance(entry, str):
-        return [entry]
-    values: list[Any] = list(entry.values()) if isinstance(entry, dict) else entry
-    return [page for value in values for page in nav_pages(value)]
-
-
-def test_the_site_has_every_page_once() -> None:
-    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
-    assert sorted(nav_pages(site["nav"])) == [page.name for page in PAGES[1:]]
-
-
-def test_the_python_reference_has_every_public_name() -> None:
-    named = re.findall(r"^::: ramet\.(\S+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
-    inner = {name for name in named if "." in name}
-    assert inner == {"train.train", "train.resume", "evaluate.evaluate"}
-    assert {name for name in named if name not in inner} == {name for name in ramet.__all__ if not name.startswith("_")}

@@ -62,6 +62,11 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{page.name} links to {link}, which has no such heading"
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_no_page_has_the_marks_of_an_unfinished_merge(page: Path) -> None:
+    assert not re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_pages_of_the_site_link_to_nothing_outside_docs() -> None:
     for page in DOCS.glob("*.md"):
         assert not [link for link in links(page) if link.startswith("../")], page.name
