@@ -25,6 +25,7 @@ METHODS = {
     "Number": "def verdict(self, task, world, node): return 1.0",
     "Large": "def verdict(self, task, world, node): return Verdict(score=2.0, how='exact')",
     "Misspelt": "def verdict(self, task, world, node): return Verdict(score=1.0, how='exaxt')",
+    "Unset": "def verdict(self, task, world, node): return Verdict(score=1.0, how=None)",
     "Text": "def task(self, split, index): return 'hello'",
     "Table": "def budget(self, task): return {'tokens': 100}",
     "Flat": "def world(self, task): return {}",
@@ -39,6 +40,7 @@ FAULTS = {
     "Large": "backwards gave node 0 of backwards:train/0 the score 2.0: a score is a number from 0 to 1",
     "Misspelt": "backwards gave node 0 of backwards:train/0 a verdict with how='exaxt': did you mean exact? "
     "(accepted: exact, judge, root)",
+    "Unset": "backwards gave node 0 of backwards:train/0 a verdict with how=None: accepted: exact, judge, root",
     "Text": "Text.task must return ramet.Task; got str",
     "Table": "Table.budget must return ramet.Budget; got dict",
     "Flat": "Flat.world must return an object with functions and context, such as ramet.TaskWorld(task); got dict",

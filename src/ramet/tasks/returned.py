@@ -73,7 +73,9 @@ def checked_verdict(verdict: object, giver: object, *, where: str, by: str) -> V
     if not is_score(verdict.score):
         raise PluginError(f"{by} gave {where} the score {verdict.score!r}: a score is a number from 0 to 1")
     if verdict.how not in HOW:
-        raise PluginError(f"{by} gave {where} a verdict with how={verdict.how!r}: {did_you_mean(verdict.how, HOW)}")
+        raise PluginError(
+            f"{by} gave {where} a verdict with how={verdict.how!r}: {did_you_mean(str(verdict.how), HOW)}"
+        )
     return verdict
 
 
