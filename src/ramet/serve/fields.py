@@ -38,7 +38,9 @@ def _no_number(word: str) -> float:
 
 def _finite(word: str) -> float:
     number = float(word)
-    return number if math.isfinite(number) else _no_number(f"{word[:SHOWN]}, which is infinite,")
+    if math.isinf(number):
+        raise ValueError(f"{word[:SHOWN]} is too large a number")
+    return number
 
 
 def too_deep(value: object) -> bool:
