@@ -26,8 +26,7 @@ IN_A_ROW = 5  # items that may fail one after another
 class FailuresInARow:
     """Failures of many items on one server: one is left to its item, several in a row are the server's."""
 
-    def __init__(self, most: int = IN_A_ROW) -> None:
-        self.most = most
+    def __init__(self) -> None:
         self._count = 0
 
     def succeeded(self) -> None:
@@ -36,7 +35,7 @@ class FailuresInARow:
     def failed(self, error: EngineError) -> bool:
         """Count a failure; whether the other items need not be tried."""
         self._count += 1
-        return self._count >= self.most or LASTING.match(str(error)) is not None
+        return self._count >= IN_A_ROW or LASTING.match(str(error)) is not None
 
 
 async def back_off(busy: EngineBusy, attempt: int, *, tries: int, jitter: random.Random) -> None:
