@@ -138,7 +138,7 @@ class Fields:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
             raise self.wrong(key, f"a number from {low:g} to {high:g}")
-        return float(value) if math.isfinite(value) else None
+        return float(value)
 
     def objects(self, key: str) -> list[Fields]:
         """A list of objects; none if the field is missing."""
