@@ -206,7 +206,7 @@ class TreeRun:
         """A seed that depends on the place in the tree, not on the order in which siblings run."""
         if self.options.seed is None:
             return None
-        digest = hashlib.blake2b(repr((self.options.seed, path, turn)).encode(), digest_size=4).digest()
+        digest = hashlib.blake2b(repr((int(self.options.seed), path, turn)).encode(), digest_size=4).digest()
         return int.from_bytes(digest, "big") >> 1
 
     def closing_size(self, renderer: Renderer) -> int:
