@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from ramet.types import Tree
 
+Lasting = Literal["unreachable", "rejected"]  # there is no connection to the server, or it rejects the API key
 MAX_LISTED = 12  # accepted words that are listed beside a suggestion
 
 
@@ -54,17 +55,21 @@ class PluginError(ConfigError):
 class EngineError(RametError):
     """The engine could not complete a request.
 
-    `tree` is the tree so far, if the request was the root's.
+    `tree` is the tree so far, if the request was the root's. `lasting`: why other requests would fail, too.
     """
 
     tree: Tree | None = None
+
+    def __init__(self, message: str, *, lasting: Lasting | None = None) -> None:
+        super().__init__(message)
+        self.lasting: Lasting | None = lasting
 
 
 class EngineBusy(EngineError):
     """A temporary failure: retry after `retry_after_s`."""
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, retry_after_s: float | None = None, lasting: Lasting | None = None) -> None:
+        super().__init__(message, lasting=lasting)
         self.retry_after_s = retry_after_s
 
 

@@ -204,10 +204,11 @@ async def test_different_failures_in_a_row_are_all_retried():
 async def test_an_unreachable_server_is_named_in_the_error():
     with closed_port() as url:
         async with HttpEngine(url, model="m", tries=2) as engine:
-            with pytest.raises(EngineError, match=rf"cannot reach {url}/v1: .*\(tried 2 times\)"):
+            with pytest.raises(EngineError, match=rf"cannot reach {url}/v1: .*\(tried 2 times\)") as asked:
                 await ask(engine)
-            with pytest.raises(EngineError, match=f"cannot reach {url}/v1"):
+            with pytest.raises(EngineError, match=f"cannot reach {url}/v1") as checked:
                 await engine.check()
+    assert asked.value.lasting == checked.value.lasting == "unreachable"
 
 
 # Backoff and deadlines.
@@ -302,6 +303,7 @@ async def test_a_permanent_error_is_not_retried(status: int, body: object, key: 
         with pytest.raises(EngineError, match=message) as caught:
             await ask(engine)
     assert not isinstance(caught.value, EngineBusy)
+    assert caught.value.lasting == ("rejected" if status in (401, 403) else None)
     assert len(server.requests) == 1
 
 

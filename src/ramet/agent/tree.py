@@ -92,7 +92,7 @@ class TreeRun:
         if self.ledger.open:
             raise AssertionError(f"{self.ledger.open} loans were never settled")
         if self.tree.root.stop is Stop.ERROR:
-            error = EngineError(self.tree.root.error or "the engine failed")
+            error = EngineError(self.tree.root.error or "the engine failed", lasting=self.root.lasting_error)
             error.tree = self.tree
             raise error
         return self.tree

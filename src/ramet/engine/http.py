@@ -31,7 +31,7 @@ from ramet.engine.keys import Secret
 from ramet.engine.parameters import Parameters
 from ramet.engine.providers import Provider, find_provider, provider_of_owner
 from ramet.engine.reading import MAX_ERROR_BYTES, MAX_LISTING_BYTES, most_bytes, read_text
-from ramet.engine.retrying import RETRIED_STATUS, UNREACHABLE, back_off, retry_after
+from ramet.engine.retrying import RETRIED_STATUS, back_off, retry_after
 from ramet.engine.wire import BROKEN, StreamedCompletion, error_text, events
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
 from ramet.tokens.render import Renderer, TextRenderer
@@ -135,7 +135,7 @@ class HttpEngine:
                 await self._check_status(response)
                 listing = await read_text(response, limit=MAX_LISTING_BYTES)
         except EngineBusy as error:
-            raise EngineError(str(error)) from error
+            raise EngineError(str(error), lasting=error.lasting) from error
         try:
             entries: list[dict[str, object]] = json.loads(listing)["data"] or []
             names = [self._hide(str(entry["id"]))[:NAME_LENGTH] for entry in entries]
@@ -294,7 +294,8 @@ class HttpEngine:
         except (httpx.TimeoutException, TimeoutError):
             raise _Stalled(f"{self.base_url} timed out (no answer for {self._stall_s:g} s)") from None
         except httpx.ConnectError as error:
-            raise EngineBusy(f"{UNREACHABLE} {self.base_url}: {self._reason(error)}") from None
+            reason = self._reason(error)
+            raise EngineBusy(f"cannot reach {self.base_url}: {reason}", lasting="unreachable") from None
         except httpx.RemoteProtocolError as error:
             # Usually the server closed an idle keep-alive connection: retry at once.
             raise EngineBusy(
@@ -315,7 +316,7 @@ class HttpEngine:
             return EngineBusy(f"{self.base_url} answered {status}: {reason}", retry_after_s=retry_after(headers))
         if status in (401, 403):
             key = "the API key was rejected" if self._headers else "an API key is needed"
-            return EngineError(f"{self.base_url} answered {status}: {key} ({reason})")
+            return EngineError(f"{self.base_url} answered {status}: {key} ({reason})", lasting="rejected")
         return EngineError(f"{self.base_url} answered {status}: {reason}")
 
     async def _not_found(self, text: str) -> str:
