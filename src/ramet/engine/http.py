@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -265,9 +266,9 @@ class HttpEngine:
     def _routing(self, prompt: Prompt) -> dict[str, str]:
         """Headers that name the node, and what should stay on one replica because it shares a prefix."""
         if not prompt.node_id:
-            return {"X-Request-Id": "ramet"}
+            return {}
         session = prompt.tree_id if self._session_id == "tree" else prompt.node_id
-        return {"X-Request-Id": prompt.node_id, "X-Session-ID": session}
+        return {"X-Request-Id": request_id(prompt.node_id), "X-Session-ID": session}
 
     async def _check_status(self, response: httpx.Response, *, sent: Mapping[str, Any] | None = None) -> None:
         """Raise the error of a response that is not 200. `sent`: the request, if it named a model."""
@@ -346,6 +347,15 @@ class HttpEngine:
         loop = anyio.lowlevel.current_token()
         if self._loop != loop:
             self._loop, self._clients, self._slots = loop, None, None
+
+
+def request_id(node_id: str) -> str:
+    """The `X-Request-Id` of a node: a UUID, because some servers (llama-cpp-python) refuse any other id.
+
+    Example:
+        request_id("5f1c/0")  # "298363d5-d770-5147-b6e1-5ba046fc6ff8"
+    """
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, node_id))
 
 
 def _renderer(tokenizer: str | Path | Renderer | None) -> Renderer:
