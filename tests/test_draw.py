@@ -70,7 +70,7 @@ def test_totals_show_lost_tokens_and_money() -> None:
     only.usage = ramet.Usage(tokens=10, lost_tokens=1990, cost=25 * 10**9, critical_path_tokens=10)
     budget = ramet.Budget(money=0.5, prices=ramet.Prices(generated=1.0))
     assert str(tree(only, budget=budget)).splitlines()[-1] == (
-        "10 of 4,000 tokens · 1,990 reserved, not used · 10 on the critical path · "
+        "10 of 4,000 tokens · 1,990 lost to cancelled calls · 10 on the critical path · "
         "1 of 16 nodes · $0.0250 of $0.5 · 12.3 s"
     )
 

@@ -78,7 +78,7 @@ def totals(tree: Tree) -> str:
     used, budget = tree.usage, tree.budget
     parts = [f"{used.tokens:,} of {budget.tokens:,} tokens"]
     if used.lost_tokens:
-        parts.append(f"{used.lost_tokens:,} reserved, not used")
+        parts.append(f"{used.lost_tokens:,} lost to cancelled calls")
     parts.append(f"{used.critical_path_tokens:,} on the critical path")
     parts.append(f"{len(tree.nodes)} of {counted(budget.nodes, 'node')}")
     if budget.money is not None:
