@@ -209,6 +209,15 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
         (["run", "q", "--model", "m", "--config", "missing.toml"], "cannot read missing.toml"),
         (["run", "q", "--model", "m", "budget.tokns=5"], "did you mean budget.tokens?"),
         (["run", "q", "--model", "m", "stray"], "'stray' is not a setting: write key=value"),
+        (
+            ["run", "compare", "Rome", "and", "Oslo"],
+            "'Rome' is not a setting: write key=value, like budget.tokens=2000, ",
+        ),
+        (["run", "compare", "Rome"], "and a question in quotes"),
+        (
+            ["run", "q", "--questions", "q.txt"],
+            "'q' is not a setting: write key=value, like budget.tokens=2000, and no",
+        ),
         (["run", "q"], "which model? give --model NAME"),
         (["run", " ", "--model", "m"], "the question is empty"),
         (["show", "missing"], "missing is not a run directory"),
@@ -310,6 +319,7 @@ def test_a_run_prints_json_and_writes_a_run_directory(tmp_path: Path, server: Se
     node = printed(tmp_path, "show", run, "--node", "0")
     assert "What is 6 × 7?" in node
     assert "Answer: forty-two" in node
+    assert "─ sampled, turn 0 ─" in node  # what --turn of `ramet fork` takes
     assert json.loads(printed(tmp_path, "show", run, "--json")) == [
         {name: value for name, value in facts.items() if name != "run"}
     ]
