@@ -53,10 +53,16 @@ def figures(tree: Tree, node: Node) -> str:
 
 
 def mishaps(node: Node) -> str:
-    """How many clones the node was refused and how many of its calls failed; empty if all went well."""
+    """How many clones the node was refused, turns were cut off and calls failed; empty if all went well."""
     refused = sum(len(turn.refusals) for turn in node.turns)
-    failed = sum(max(0, turn.faults - len(turn.refusals)) for turn in node.turns)  # a refused clone is a fault too
-    return (f", {refused} refused" if refused else "") + (f", {counted(failed, 'failed call')}" if failed else "")
+    faulty = [turn for turn in node.turns if turn.faults > len(turn.refusals)]  # a refused clone is a fault too
+    cut_off = sum(turn.finish == "length" for turn in faulty)  # that it was cut off is one of its faults
+    failed = sum(turn.faults - len(turn.refusals) for turn in faulty) - cut_off
+    return (
+        (f", {refused} refused" if refused else "")
+        + (f", {counted(cut_off, 'turn')} cut off" if cut_off else "")
+        + (f", {counted(failed, 'failed call')}" if failed else "")
+    )
 
 
 def status(node: Node) -> str:
