@@ -10,6 +10,7 @@ RametError
 ├── StoreError        a run directory cannot be read or written  -> one line, exit code 2
 ├── ForkError         a tree cannot be forked at this turn       -> one line, exit code 2
 ├── TrainError        trees or numbers that cannot be trained on -> one line, exit code 2
+├── OutputClosed      nothing reads standard output any more     -> nothing is printed, exit code 1
 └── ModelFault        a mistake of the model: becomes text on its node, never leaves the tree
     ├── BudgetExhausted
     └── MalformedAction
@@ -87,6 +88,10 @@ class ForkError(RametError):
 
 class TrainError(RametError):
     """Trees, rewards or gradients that cannot be trained on. The run stops instead of learning from wrong numbers."""
+
+
+class OutputClosed(RametError):
+    """Nothing reads standard output any more, as after `| head`."""
 
 
 class ModelFault(RametError):

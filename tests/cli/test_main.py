@@ -430,17 +430,29 @@ def test_a_killed_run_has_no_tree(tmp_path: Path, server: Server) -> None:
     assert json.loads(printed(tmp_path, "sql", run, "select count(*) as n from nodes", "--json")) == [{"n": 0}]
 
 
-def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
-    run = stored(tmp_path)
-    words = ("sql", str(run), "select range, repeat('x', 100) as x from range(5000)", "--json")
+def reads_a_line(cwd: Path, *words: str) -> None:
+    """What a command does whose output is read by `head -1`: it ends, without a word."""
     with subprocess.Popen(
-        installed(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        installed(*words), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
+    run = stored(tmp_path)
+    reads_a_line(tmp_path, "sql", str(run), "select range, repeat('x', 100) as x from range(5000)", "--json")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_closed_pipe_ends_many_questions_without_a_traceback(tmp_path: Path, server: Server, form: list[str]) -> None:
+    (tmp_path / "q.txt").write_text("\n".join(f"Number {i}?" for i in range(200)))
+    words = ["--base-url", server.url, "--model", "tiny", "--dialect", "tools", "concurrency=2", *form]
+    reads_a_line(tmp_path, "run", "--questions", "q.txt", *words)
 
 
 # Brackets in text are not markup.

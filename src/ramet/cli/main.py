@@ -22,7 +22,7 @@ from ramet.cli.run import run, show, sql
 from ramet.cli.serve import serve
 from ramet.cli.train import train, warmstart
 from ramet.cli.view import view
-from ramet.errors import RametError
+from ramet.errors import OutputClosed, RametError
 from ramet.types import printable
 
 # Base class of every error about arguments. typer may bundle its own click; the class is in the same place in both.
@@ -62,6 +62,8 @@ def main() -> None:
     except CliError as error:
         message = cast(typer.BadParameter, error).format_message() + _hint(error)
         code = _fail(message) if message else 0  # without one it has printed the help of a group of commands
+    except OutputClosed:
+        code = 1
     except RametError as error:
         code = _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
