@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -121,10 +122,11 @@ def complaint(cwd: Path, *words: str | bytes) -> str:
     return done.stderr
 
 
-def start(cwd: Path, server: Server) -> subprocess.Popen[str]:
+def start(cwd: Path, server: Server, *question: str) -> subprocess.Popen[str]:
     """A run whose server has got the request and does not reply."""
     server.reply = None
-    words = ("run", "Will it end?", "--base-url", server.url, "--model", "tiny", "--dialect", "tools")
+    asked = question or ("Will it end?",)
+    words = ("run", *asked, "--base-url", server.url, "--model", "tiny", "--dialect", "tools")
     process = subprocess.Popen(
         installed(*words), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -404,6 +406,17 @@ def test_the_unfinished_tree_is_stored_on_control_c(tmp_path: Path, server: Serv
     assert [node.stop for node in tree.nodes] == [ramet.Stop.CANCELLED]
     assert tree.usage.lost_tokens > 0
     assert "cancelled: no answer" in printed(tmp_path, "show", "runs/will-it-end")
+
+
+def test_many_questions_say_on_control_c_how_to_resume(tmp_path: Path, server: Server) -> None:
+    (tmp_path / "q.txt").write_text("Will it end?")
+    process = start(tmp_path, server, "--questions", "q.txt", "--json")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    hint, last = err.splitlines()
+    assert re.fullmatch(r"ramet: finished answers are kept in runs/\S+: run the same command again to resume", hint)
+    assert last == "ramet: interrupted"
 
 
 def test_a_whole_id_wins_over_ids_that_start_with_it(tmp_path: Path) -> None:
