@@ -202,6 +202,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
         (["run", "q", f"seed={'9' * 5000}"], "it is too long for a value"),
         (["tour", "--pace", "nan"], "--pace is a number of seconds from 0 up; got nan"),
         (["run", "q", "--tokens", "many"], "Invalid value for '--tokens'"),
+        (["run", "q", "--tokens", "4k"], "'4k'"),
         (["run", "q", "--model", "m", "--tokens", "0"], "budget.tokens is a whole number from 1 up; got 0"),
         (["run", "q", "--model", "m", "--seconds", "nan"], "budget.seconds is a number above 0"),
         (["run", "q", "--model", "m", "--engine", "tpu"], "engine.kind"),

@@ -60,7 +60,7 @@ def main() -> None:
         if code == INTERRUPTED:  # typer may turn Ctrl-C into an exit code
             _fail("interrupted")
     except CliError as error:
-        message = cast(typer.BadParameter, error).format_message() + _hint(error)
+        message = cast(typer.BadParameter, error).format_message() + _given(error) + _hint(error)
         code = _fail(message) if message else 0  # without one it has printed the help of a group of commands
     except OutputClosed:
         code = 1
@@ -90,6 +90,14 @@ class LoggedLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(_line(record.getMessage()))
+
+
+def _given(error: Any) -> str:
+    """The value that is none of its option's type, which typer leaves out."""
+    from pydantic import ValidationError
+
+    wrong = error.__cause__
+    return f"; got {wrong.errors()[0]['input']!r:.60}" if isinstance(wrong, ValidationError) else ""
 
 
 def _hint(error: Any) -> str:
