@@ -48,13 +48,21 @@ def test_texts_of_files_and_standard_input_are_there_under_their_names(tmp_path:
     done = subprocess.run(
         command(*words, *to(server)), cwd=tmp_path, env=environment(), input="piped", capture_output=True, text=True
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.startswith("ramet: no node has read the texts: the root sees their names")
     assert "- x/a.md\n- y/a.md\n- stdin" in asked(server)
     assert "Be brief." in asked(server)
     (tree,) = ramet.read_trees(tmp_path / "runs" / "what-changed")
     assert tree.task.context == {"x/a.md": "text x", "y/a.md": "text y", "stdin": "piped"}
     config = tomllib.loads((tmp_path / "runs" / "what-changed" / "config.toml").read_text())
     assert (config["context"], config["instructions"]) == (["x/a.md", "y/a.md", "-"], "Be brief.")
+
+
+@pytest.mark.parametrize("dialect", ["tools", "python"])
+def test_nothing_is_said_of_unread_texts_where_the_root_can_read(tmp_path: Path, server: Server, dialect: str) -> None:
+    (tmp_path / "a.md").write_text("Three ships.")
+    depth = ["--depth", "0"] if dialect == "tools" else []
+    printed(tmp_path, "run", "How many?", "--context", "a.md", "--dialect", dialect, *depth, *to(server))  # no error
 
 
 def test_a_question_can_come_from_standard_input() -> None:

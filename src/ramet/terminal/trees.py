@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import anyio
 
+from ramet.agent.dialects.python import PythonDialect
 from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
@@ -126,6 +127,18 @@ async def run_and_store(
         if interrupted:
             _print_result(tree_run.tree, run_dir, as_json=as_json, note="interrupted; the tree so far is in ")
     _print_result(tree_run.tree, run_dir, as_json=as_json)
+    if not _texts_were_read(tree_run):
+        warn(
+            "no node has read the texts: the root sees their names and handed none of them to a clone; "
+            "with --depth 0 it reads them itself"
+        )
+
+
+def _texts_were_read(tree_run: TreeRun) -> bool:
+    """Whether a node read a text, if there are any. A cell of Python may always read them."""
+    if not tree_run.tree.task.context or tree_run.root.reads_texts or isinstance(tree_run.dialect, PythonDialect):
+        return True
+    return any(node.texts for node in tree_run.tree.nodes if node.parent is not None)
 
 
 def _print_result(tree: Tree, run_dir: RunDir, *, as_json: bool, note: str = "") -> None:
