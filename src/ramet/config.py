@@ -192,7 +192,7 @@ def taskset_options(words: Sequence[str], *, data: str | None = None) -> dict[st
     settings = settings_of(words)
     for key, value in settings.items():
         if key != "taskset":
-            old, new = _inner(key, value), _inner(OTHER_NAMES.get(key, f"taskset.{key}"), value)
+            old, new = inner_name(key, value), inner_name(OTHER_NAMES.get(key, f"taskset.{key}"), value)
             raise ConfigError(f"unknown setting {old!r}: did you mean {new}?")
     options: object = settings.get("taskset", {})
     if not isinstance(options, dict):
@@ -268,9 +268,9 @@ def _unknown(key: str, value: Any, kind: Any, *, inside: str) -> str:
         return f"unknown setting {key!r}: did you mean taskset.{key}, an option of the taskset?"
     if name in known and name not in OTHER_NAMES:
         return f"{key} is a string, not a table of settings; got {value!r}"
-    meant = [_inner(inside + place, value) for place in find_settings(kind, name, table=inside.split(".")[-2:-1])]
+    meant = [inner_name(inside + place, value) for place in find_settings(kind, name, table=inside.split(".")[-2:-1])]
     if meant:
-        return f"unknown setting {_inner(key, value)!r}: did you mean {' or '.join(meant)}?"
+        return f"unknown setting {inner_name(key, value)!r}: did you mean {' or '.join(meant)}?"
     return f"unknown setting {key!r}: {did_you_mean(name, known, prefix=inside)}"
 
 
@@ -297,7 +297,7 @@ def _setting_names(kind: Any, inside: str = "") -> Iterator[str]:
             yield from _setting_names(table, f"{inside}{name}.")
 
 
-def _inner(key: str, value: Any) -> str:
+def inner_name(key: str, value: Any) -> str:
     """The first setting in a table, by its whole name; the key itself for a plain value."""
     while isinstance(value, dict) and value:
         name, value = next(iter(cast(dict[str, Any], value).items()))

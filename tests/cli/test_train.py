@@ -180,6 +180,19 @@ def test_a_resumed_run_cannot_become_single(tmp_path: Path) -> None:
     assert "a resumed run keeps its settings: give only --resume RUN" in said
 
 
+def test_a_resumed_run_takes_no_recipe(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("steps = 2\n")
+    said = complaint(tmp_path, "train", "mine.toml", "--resume", "runs/x")
+    assert "a resumed run has its own settings: leave 'mine.toml' out" in said
+
+
+def test_a_checkpoint_in_place_of_a_run_is_answered_with_the_run(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "mine", "x", kind="train")
+    (run.path / "checkpoints" / "step-000002").mkdir(parents=True)
+    said = complaint(tmp_path, "train", "--resume", "mine/x/checkpoints/step-000002")
+    assert "it has no meta.json; did you mean mine/x, which it is in?" in " ".join(said.split())
+
+
 def test_without_a_recipe_the_built_in_ones_are_listed(tmp_path: Path) -> None:
     lines = printed(tmp_path, "train").splitlines()
     assert [line.split()[0] for line in lines if " train RECIPE " not in line and line] == recipe_names()

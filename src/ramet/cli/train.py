@@ -148,6 +148,10 @@ def _length(run: Path, recipe: str | None, settings: Sequence[str] | None, kind:
     from ramet.terminal.console import warn
     from ramet.train.length import length_notes, parse_length
 
+    if recipe is not None and "=" not in recipe:
+        raise ConfigError(
+            f"a resumed run has its own settings: leave {recipe!r} out, or start a new run without --resume"
+        )
     words = [*([] if recipe is None else [recipe]), *(settings or [])]
     length = parse_length(settings_of(words), run, kind)
     for note in length_notes(RunDir.open(run), kind, length.get("steps")) if length else ():
