@@ -124,6 +124,9 @@ def check(found: Any, kind: str, reference: str) -> Any:
     for name in wanted.methods:
         if not callable(getattr(found, name)):
             raise ConfigError(f"{reference}: {name} must be a method; got {type(getattr(found, name)).__name__}")
+    splits = getattr(found, "splits", None)
+    if kind == "taskset" and splits is not None and not isinstance(splits, Mapping | property):
+        raise ConfigError(f'{reference}: splits must be a dict, like {{"train": "what it has"}}; got {splits!r}')
     return found
 
 

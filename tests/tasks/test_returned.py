@@ -33,6 +33,8 @@ METHODS = {
     "Below": "def size(self, split): return -1",
     "Empty": "def size(self, split): return 0",
     "Missing": "oracle = None",
+    "Listed": "splits = ['train']",
+    "Same": "def task(self, split, index): return replace(super().task(split, index), id='same')",
 }
 FAULTS = {
     "Number": "Number.verdict must return ramet.Verdict or None; got float",
@@ -55,7 +57,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     classes = (f"class {name}(Backwards):\n    {method}\n" for name, method in METHODS.items())
-    (tmp_path / "bad.py").write_text("from my_tasks import Backwards\nfrom ramet import Verdict\n" + "".join(classes))
+    imports = "from dataclasses import replace\nfrom my_tasks import Backwards\nfrom ramet import Verdict\n"
+    (tmp_path / "bad.py").write_text(imports + "".join(classes))
     return write_plugins(tmp_path)
 
 
@@ -95,6 +98,17 @@ def test_a_task_that_is_none_is_one_line_in_an_evaluation(folder: Path) -> None:
 def test_a_method_that_is_none_is_found_when_the_taskset_is_loaded(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"^bad\.py:Missing: oracle must be a method; got NoneType$"):
         load_taskset("bad.py:Missing")
+
+
+def test_splits_that_are_no_dict_are_found_when_the_taskset_is_loaded(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^bad\.py:Listed: splits must be a dict, like .*; got \['train'\]$"):
+        load_taskset("bad.py:Listed")
+
+
+def test_tasks_that_share_an_id_are_a_fault(folder: Path) -> None:
+    assert checked("Same") == Report(
+        tasks=2, trees=12, delegating=0, faults=["backwards:train/1 has the id 'same' of another task"]
+    )
 
 
 def test_a_file_without_a_name_lists_its_classes_that_fit(folder: Path) -> None:
