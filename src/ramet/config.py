@@ -232,6 +232,8 @@ def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
         )
     except ValidationError as error:
         message = error.errors()[0]["msg"].lower().replace("a valid tuple", 'a list, like ["a"] or [1, 2]')
+        message = message.replace("field required", "the list should have more items")
+        message = message.replace("tuple should", "the list should").replace(" after validation", "")
         message = message.replace("a valid dictionary", f"a table of settings, like {key}.NAME=VALUE")
         raise ConfigError(f"{key}: {message}; got {value!r}{_nearest(value, wanted)}") from None
 

@@ -18,15 +18,21 @@ from ramet.train.collect import Attempt, step_attempts
 from ramet.train.settings import TrainConfig
 from ramet.types import Node, Task, Tree, Verdict
 
+TRIED = 8  # tasks, until one is demonstrated with clones: those of the first steps
+
 
 def check_rule(rule: Rule, taskset: Taskset, split: str, config: TrainConfig) -> None:
-    """Credit a group of demonstrations of the first task, if the rule is not a built-in one and there are any."""
+    """Credit groups of demonstrations, if the rule is not a built-in one and there are any, until one has clones."""
     if config.rule in RULES:
         return
-    attempts = step_attempts(taskset, split, _smallest_step(config), step=0)
-    trees = anyio.run(_demonstrations, taskset, attempts)
-    if trees:
+    for step in range(TRIED):
+        attempts = step_attempts(taskset, split, _smallest_step(config), step=step)
+        trees = anyio.run(_demonstrations, taskset, attempts)
+        if not trees:
+            return
         compute_credits(rule, group_trees(trees))
+        if any(len(tree.nodes) > 1 for tree in trees):
+            return
 
 
 def _smallest_step(config: TrainConfig) -> TrainConfig:
