@@ -223,7 +223,7 @@ def _is_public(name: str, value: object, module: ModuleType) -> bool:
 
 
 def describe(error: BaseException, file: Path | None = None) -> str:
-    """An exception in one line, with the file and the line it comes from: the last ones in `file`, if it is there.
+    """An exception in one line, with its notes and the file and line it comes from: the last ones in `file`, if known.
 
     One reads "NameError in my_tasks.py, line 12: name 'Budgets' is not defined".
     """
@@ -236,7 +236,8 @@ def describe(error: BaseException, file: Path | None = None) -> str:
         own = own or [frame for frame in frames if frame.filename != __file__]
         place, line = (own[-1].filename, own[-1].lineno) if own else (None, None)
     where = "" if place is None else f" in {Path(place).name}, line {line}"
-    return f"{name}{where}: {message}" if message else f"{name}{where}"
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()) if "\n" not in note)
+    return (f"{name}{where}: {message}" if message else f"{name}{where}") + notes
 
 
 def first_error(error: BaseException) -> BaseException:

@@ -33,6 +33,7 @@ METHODS = {
     "Below": "def size(self, split): return -1",
     "Empty": "def size(self, split): return 0",
     "Missing": "oracle = None",
+    "Raises": "def verdict(self, task, world, node): return Verdict(score=1 / 0, how='exact')",
     "Listed": "splits = ['train']",
     "Same": "def task(self, split, index): return replace(super().task(split, index), id='same')",
 }
@@ -88,6 +89,12 @@ def test_a_mistake_is_one_line_when_a_tree_is_run(folder: Path, name: str) -> No
     with pytest.raises(PluginError) as caught:
         anyio.run(run)
     assert str(caught.value) == FAULTS[name]
+
+
+def test_a_reward_that_raises_names_the_node_and_the_task(folder: Path) -> None:
+    (fault, *_) = checked("Raises").faults
+    assert fault.startswith("backwards:train/0 (tools, alone): ZeroDivisionError in bad.py, line ")
+    assert fault.endswith(": division by zero (grading node 0 of backwards:train/0)")
 
 
 def test_a_task_that_is_none_is_one_line_in_an_evaluation(folder: Path) -> None:
