@@ -65,12 +65,20 @@ def test_failed_calls_are_counted_apart_from_refused_clones() -> None:
     assert str(tree(node(0, None, "Why?", 10, turns=turns[1:]))).splitlines()[0].endswith("answered, 1 failed call")
 
 
+def test_a_turn_that_was_cut_off_is_no_failed_call() -> None:
+    turns = [refused("a"), refused(), refused()]
+    turns[0].faults, turns[1].faults, turns[2].faults = 1, 1, 3
+    turns[0].finish = turns[1].finish = turns[2].finish = "length"
+    drawn = str(tree(node(0, None, "Why?", 10, turns=turns)))
+    assert "answered, 1 refused, 2 turns cut off, 2 failed calls" in drawn
+
+
 def test_totals_show_lost_tokens_and_money() -> None:
     only = node(0, None, "Why?", 10)
     only.usage = ramet.Usage(tokens=10, lost_tokens=1990, cost=25 * 10**9, critical_path_tokens=10)
     budget = ramet.Budget(money=0.5, prices=ramet.Prices(generated=1.0))
     assert str(tree(only, budget=budget)).splitlines()[-1] == (
-        "10 of 4,000 tokens · 1,990 reserved, not used · 10 on the critical path · "
+        "10 of 4,000 tokens · 1,990 lost to cancelled calls · 10 on the critical path · "
         "1 of 16 nodes · $0.0250 of $0.5 · 12.3 s"
     )
 

@@ -175,9 +175,10 @@ class Budget:
         return self.prices if root or self.clone_prices is None else self.clone_prices
 
     def ledger(self) -> Ledger:
-        """The root's ledger. The root is already paid for."""
+        """The root's ledger. The root is already paid for; where it is the only node, nothing is below it."""
         money = None if self.money is None else int(self.money * PICO)
-        return Ledger(tokens=self.tokens, nodes=self.nodes - 1, depth=self.depth, money=money)
+        depth = self.depth if self.nodes > 1 else 0
+        return Ledger(tokens=self.tokens, nodes=self.nodes - 1, depth=depth, money=money)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -53,10 +53,16 @@ def figures(tree: Tree, node: Node) -> str:
 
 
 def mishaps(node: Node) -> str:
-    """How many clones the node was refused and how many of its calls failed; empty if all went well."""
+    """How many clones the node was refused, turns were cut off and calls failed; empty if all went well."""
     refused = sum(len(turn.refusals) for turn in node.turns)
-    failed = sum(max(0, turn.faults - len(turn.refusals)) for turn in node.turns)  # a refused clone is a fault too
-    return (f", {refused} refused" if refused else "") + (f", {counted(failed, 'failed call')}" if failed else "")
+    faulty = [turn for turn in node.turns if turn.faults > len(turn.refusals)]  # a refused clone is a fault too
+    cut_off = sum(turn.finish == "length" for turn in faulty)  # that it was cut off is one of its faults
+    failed = sum(turn.faults - len(turn.refusals) for turn in faulty) - cut_off
+    return (
+        (f", {refused} refused" if refused else "")
+        + (f", {counted(cut_off, 'turn')} cut off" if cut_off else "")
+        + (f", {counted(failed, 'failed call')}" if failed else "")
+    )
 
 
 def status(node: Node) -> str:
@@ -78,7 +84,7 @@ def totals(tree: Tree) -> str:
     used, budget = tree.usage, tree.budget
     parts = [f"{used.tokens:,} of {budget.tokens:,} tokens"]
     if used.lost_tokens:
-        parts.append(f"{used.lost_tokens:,} reserved, not used")
+        parts.append(f"{used.lost_tokens:,} lost to cancelled calls")
     parts.append(f"{used.critical_path_tokens:,} on the critical path")
     parts.append(f"{len(tree.nodes)} of {counted(budget.nodes, 'node')}")
     if budget.money is not None:

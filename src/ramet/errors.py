@@ -10,6 +10,7 @@ RametError
 ├── StoreError        a run directory cannot be read or written  -> one line, exit code 2
 ├── ForkError         a tree cannot be forked at this turn       -> one line, exit code 2
 ├── TrainError        trees or numbers that cannot be trained on -> one line, exit code 2
+├── OutputClosed      nothing reads standard output any more     -> nothing is printed, exit code 1
 └── ModelFault        a mistake of the model: becomes text on its node, never leaves the tree
     ├── BudgetExhausted
     └── MalformedAction
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from ramet.types import Tree
 
+Lasting = Literal["unreachable", "rejected"]  # there is no connection to the server, or it rejects the API key
 MAX_LISTED = 12  # accepted words that are listed beside a suggestion
 
 
@@ -54,17 +56,21 @@ class PluginError(ConfigError):
 class EngineError(RametError):
     """The engine could not complete a request.
 
-    `tree` is the tree so far, if the request was the root's.
+    `tree` is the tree so far, if the request was the root's. `lasting`: why other requests would fail, too.
     """
 
     tree: Tree | None = None
+
+    def __init__(self, message: str, *, lasting: Lasting | None = None) -> None:
+        super().__init__(message)
+        self.lasting: Lasting | None = lasting
 
 
 class EngineBusy(EngineError):
     """A temporary failure: retry after `retry_after_s`."""
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, retry_after_s: float | None = None, lasting: Lasting | None = None) -> None:
+        super().__init__(message, lasting=lasting)
         self.retry_after_s = retry_after_s
 
 
@@ -82,6 +88,10 @@ class ForkError(RametError):
 
 class TrainError(RametError):
     """Trees, rewards or gradients that cannot be trained on. The run stops instead of learning from wrong numbers."""
+
+
+class OutputClosed(RametError):
+    """Nothing reads standard output any more, as after `| head`."""
 
 
 class ModelFault(RametError):

@@ -44,7 +44,7 @@ def is_score(value: Any) -> bool:
     """Whether this is a number in [0, 1], up to rounding."""
     try:
         return bool(-ROUNDING <= value <= 1 + ROUNDING)
-    except TypeError:  # no number
+    except (TypeError, ValueError):  # no number, or an array of them
         return False
 
 

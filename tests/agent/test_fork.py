@@ -324,10 +324,15 @@ def test_a_tree_without_token_ids_and_an_engine_without_them_are_refused() -> No
     engine = ScriptedEngine(splits, token_ids=False)
     run = TreeRun("root", TreeOptions(engine=engine, budget=PLENTY))
     tree = in_virtual_time(run.run)
+    with_ids = ScriptedEngine(splits)
+    for one in (engine, with_ids):
+        with pytest.raises(
+            ramet.ForkError, match="no token ids were recorded for node 0; over HTTP, run it with --tok"
+        ):
+            ForkRun(tree, ForkPoint(node=0, turn=1), TreeOptions(engine=one))
+    exact = in_virtual_time(TreeRun("root", TreeOptions(engine=with_ids, budget=PLENTY)).run)
     with pytest.raises(ramet.ForkError, match="takes text only"):
-        ForkRun(tree, ForkPoint(node=0, turn=1), TreeOptions(engine=engine))
-    with pytest.raises(ramet.ForkError, match="no token ids were recorded for node 0"):
-        ForkRun(tree, ForkPoint(node=0, turn=1), TreeOptions(engine=ScriptedEngine(splits)))
+        ForkRun(exact, ForkPoint(node=0, turn=1), TreeOptions(engine=engine))
 
 
 def test_a_tree_that_takes_another_course_before_the_fork_ends_with_a_reason() -> None:

@@ -29,6 +29,7 @@ def test_a_root_that_can_delegate_sees_titles(dialect: str) -> None:
 def test_a_root_that_cannot_delegate_reads_the_texts_itself(dialect: str) -> None:
     for text in TEXTS.values():
         assert text.strip() in opening(dialect=dialect, depth=0)
+        assert opening(dialect=dialect, nodes=1) == opening(dialect=dialect, depth=0)
 
 
 def test_texts_that_do_not_fit_the_window_are_cut_to_equal_shares() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import anyio
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -408,7 +409,7 @@ def test_the_five_lines_of_the_readme():
 
 def test_seeds_depend_on_the_place_in_the_tree_and_not_on_scheduling():
     engine = ramet.ScriptedEngine(lambda prompt: "Answer: x")
-    one, same, other = (TreeRun("q", TreeOptions(engine=engine, seed=seed)) for seed in (1, 1, 2))
+    one, same, other = (TreeRun("q", TreeOptions(engine=engine, seed=seed)) for seed in (1, np.int64(1), 2))
     assert one.seed_for((0, 1), 2) == same.seed_for((0, 1), 2) != other.seed_for((0, 1), 2)
     assert one.seed_for((0, 1), 2) != one.seed_for((1, 0), 2)
     assert TreeRun("q", TreeOptions(engine=engine)).seed_for((), 0) is None

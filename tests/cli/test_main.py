@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -121,10 +122,11 @@ def complaint(cwd: Path, *words: str | bytes) -> str:
     return done.stderr
 
 
-def start(cwd: Path, server: Server) -> subprocess.Popen[str]:
+def start(cwd: Path, server: Server, *question: str) -> subprocess.Popen[str]:
     """A run whose server has got the request and does not reply."""
     server.reply = None
-    words = ("run", "Will it end?", "--base-url", server.url, "--model", "tiny", "--dialect", "tools")
+    asked = question or ("Will it end?",)
+    words = ("run", *asked, "--base-url", server.url, "--model", "tiny", "--dialect", "tools")
     process = subprocess.Popen(
         installed(*words), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -200,6 +202,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
         (["run", "q", f"seed={'9' * 5000}"], "it is too long for a value"),
         (["tour", "--pace", "nan"], "--pace is a number of seconds from 0 up; got nan"),
         (["run", "q", "--tokens", "many"], "Invalid value for '--tokens'"),
+        (["run", "q", "--tokens", "4k"], "'4k'"),
         (["run", "q", "--model", "m", "--tokens", "0"], "budget.tokens is a whole number from 1 up; got 0"),
         (["run", "q", "--model", "m", "--seconds", "nan"], "budget.seconds is a number above 0"),
         (["run", "q", "--model", "m", "--engine", "tpu"], "engine.kind"),
@@ -209,6 +212,15 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
         (["run", "q", "--model", "m", "--config", "missing.toml"], "cannot read missing.toml"),
         (["run", "q", "--model", "m", "budget.tokns=5"], "did you mean budget.tokens?"),
         (["run", "q", "--model", "m", "stray"], "'stray' is not a setting: write key=value"),
+        (
+            ["run", "compare", "Rome", "and", "Oslo"],
+            "'Rome' is not a setting: write key=value, like budget.tokens=2000, ",
+        ),
+        (["run", "compare", "Rome"], "and a question in quotes"),
+        (
+            ["run", "q", "--questions", "q.txt"],
+            "'q' is not a setting: write key=value, like budget.tokens=2000, and no",
+        ),
         (["run", "q"], "which model? give --model NAME"),
         (["run", " ", "--model", "m"], "the question is empty"),
         (["show", "missing"], "missing is not a run directory"),
@@ -311,6 +323,7 @@ def test_a_run_prints_json_and_writes_a_run_directory(tmp_path: Path, server: Se
     node = printed(tmp_path, "show", run, "--node", "0")
     assert "What is 6 × 7?" in node
     assert "Answer: forty-two" in node
+    assert "─ sampled, turn 0 ─" in node  # what --turn of `ramet fork` takes
     assert json.loads(printed(tmp_path, "show", run, "--json")) == [
         {name: value for name, value in facts.items() if name != "run"}
     ]
@@ -397,6 +410,17 @@ def test_the_unfinished_tree_is_stored_on_control_c(tmp_path: Path, server: Serv
     assert "cancelled: no answer" in printed(tmp_path, "show", "runs/will-it-end")
 
 
+def test_many_questions_say_on_control_c_how_to_resume(tmp_path: Path, server: Server) -> None:
+    (tmp_path / "q.txt").write_text("Will it end?")
+    process = start(tmp_path, server, "--questions", "q.txt", "--json")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    hint, last = err.splitlines()
+    assert re.fullmatch(r"ramet: finished answers are kept in runs/\S+: run the same command again to resume", hint)
+    assert last == "ramet: interrupted"
+
+
 def test_a_whole_id_wins_over_ids_that_start_with_it(tmp_path: Path) -> None:
     run = stored(tmp_path, ids=["task/10", "task/1", "task/2"])
     assert "tree task/" not in printed(tmp_path, "show", run.name, "--tree", "task/1")
@@ -421,17 +445,29 @@ def test_a_killed_run_has_no_tree(tmp_path: Path, server: Server) -> None:
     assert json.loads(printed(tmp_path, "sql", run, "select count(*) as n from nodes", "--json")) == [{"n": 0}]
 
 
-def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
-    run = stored(tmp_path)
-    words = ("sql", str(run), "select range, repeat('x', 100) as x from range(5000)", "--json")
+def reads_a_line(cwd: Path, *words: str) -> None:
+    """What a command does whose output is read by `head -1`: it ends, without a word."""
     with subprocess.Popen(
-        installed(*words), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        installed(*words), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
+    run = stored(tmp_path)
+    reads_a_line(tmp_path, "sql", str(run), "select range, repeat('x', 100) as x from range(5000)", "--json")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_closed_pipe_ends_many_questions_without_a_traceback(tmp_path: Path, server: Server, form: list[str]) -> None:
+    (tmp_path / "q.txt").write_text("\n".join(f"Number {i}?" for i in range(200)))
+    words = ["--base-url", server.url, "--model", "tiny", "--dialect", "tools", "concurrency=2", *form]
+    reads_a_line(tmp_path, "run", "--questions", "q.txt", *words)
 
 
 # Brackets in text are not markup.

@@ -18,6 +18,7 @@ import pytest
 
 import ramet
 from ramet import HttpEngine, Message, Prompt, Tree
+from ramet.engine.http import request_id
 from ramet.engine.scripted import WordTokenizer
 from ramet.tokens.render import TokenRenderer
 from ramet.types import Meter
@@ -132,7 +133,7 @@ async def test_all_turns_of_a_node_reach_the_replica_that_has_its_prefix():
     of_node = behind.replicas_of("x-request-id")
     assert len(of_node) == 4 * TREES
     assert all(len(replicas) == 1 for replicas in of_node.values())
-    per_tree = [set[int]().union(*(of_node[f"{tree.id}/{i}"] for i in range(4))) for tree in trees]
+    per_tree = [set[int]().union(*(of_node[request_id(f"{tree.id}/{i}")] for i in range(4))) for tree in trees]
     assert {0, 1} in per_tree  # the clones of one tree are spread
     assert all(replica.requests for replica in behind.replicas)
 

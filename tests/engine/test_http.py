@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -19,6 +20,7 @@ from anyio.from_thread import start_blocking_portal
 import ramet
 from ramet import Budget, ConfigError, EngineError, HttpEngine, Message, Prices, Prompt, Stop, TreeRun
 from ramet.agent.options import TreeOptions
+from ramet.engine.http import request_id
 from ramet.engine.scripted import WordTokenizer
 from ramet.errors import EngineBusy, EngineInterrupted
 from ramet.tokens.render import TokenRenderer
@@ -204,10 +206,11 @@ async def test_different_failures_in_a_row_are_all_retried():
 async def test_an_unreachable_server_is_named_in_the_error():
     with closed_port() as url:
         async with HttpEngine(url, model="m", tries=2) as engine:
-            with pytest.raises(EngineError, match=rf"cannot reach {url}/v1: .*\(tried 2 times\)"):
+            with pytest.raises(EngineError, match=rf"cannot reach {url}/v1: .*\(tried 2 times\)") as asked:
                 await ask(engine)
-            with pytest.raises(EngineError, match=f"cannot reach {url}/v1"):
+            with pytest.raises(EngineError, match=f"cannot reach {url}/v1") as checked:
                 await engine.check()
+    assert asked.value.lasting == checked.value.lasting == "unreachable"
 
 
 # Backoff and deadlines.
@@ -302,6 +305,7 @@ async def test_a_permanent_error_is_not_retried(status: int, body: object, key: 
         with pytest.raises(EngineError, match=message) as caught:
             await ask(engine)
     assert not isinstance(caught.value, EngineBusy)
+    assert caught.value.lasting == ("rejected" if status in (401, 403) else None)
     assert len(server.requests) == 1
 
 
@@ -490,7 +494,7 @@ async def test_without_a_tokenizer_messages_are_sent_and_text_is_returned():
     async with meeting(says("to be or", tokens=5), api_key=KEY, extra={"top_p": 0.9}) as (server, engine):
         completion = await ask(engine, max_tokens=20, stop=["</x>"], temperature=0.3, seed=7)
     request = server.requests[0]
-    assert (request.path, request.headers["x-request-id"]) == ("/v1/chat/completions", "tree/0")
+    assert (request.path, request.headers["x-session-id"]) == ("/v1/chat/completions", "tree/0")
     assert request.body == {
         "model": "m",
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}],
@@ -537,7 +541,7 @@ async def test_a_tree_records_exactly_the_ids_that_were_sent_and_received(shape:
         tree = await ramet.run("How many?", engine=engine)
     assert tree.answer == "three"
     for node in tree.nodes:
-        its_own = [r for r in server.requests if r.headers["x-request-id"] == f"{tree.id}/{node.index}"]
+        its_own = [r for r in server.requests if r.headers["x-session-id"] == f"{tree.id}/{node.index}"]
         given_last = max(i for i, piece in enumerate(node.pieces) if not piece.sampled)
         before = [token for piece in node.pieces[: given_last + 1] for token in piece.token_ids]
         assert its_own[-1].body["prompt"] == before
@@ -645,17 +649,26 @@ async def test_every_request_names_its_node_and_what_shares_its_prefix(session_i
         engine,
     ):
         tree = await ramet.run("Add up.", engine=engine)
-    nodes = [request.headers["x-request-id"] for request in server.requests]
-    sessions = [request.headers["x-session-id"] for request in server.requests]
-    assert sorted(nodes) == [f"{tree.id}/{index}" for index in (0, 0, 1, 2)]
+    ids = sorted(request.headers["x-request-id"] for request in server.requests)
+    sessions = sorted(request.headers["x-session-id"] for request in server.requests)
+    nodes = [f"{tree.id}/{index}" for index in (0, 0, 1, 2)]
+    assert ids == sorted(map(request_id, nodes))
     assert sessions == (nodes if session_id == "node" else [tree.id] * 4)
 
 
 @pytest.mark.anyio
-async def test_a_prompt_of_no_node_has_no_session():
+async def test_ids_of_requests_are_uuids_because_llama_cpp_python_refuses_others():
+    async with meeting(says("hello")) as (server, engine):
+        await engine.sample(HELLO, max_tokens=5)
+    sent = server.requests[0].headers["x-request-id"]
+    assert str(uuid.UUID(sent)) == sent
+
+
+@pytest.mark.anyio
+async def test_a_prompt_of_no_node_has_no_id_and_no_session():
     async with meeting(says("hello")) as (server, engine):
         await engine.sample(replace(HELLO, node_id=""), max_tokens=5)
-    assert "x-session-id" not in server.requests[0].headers
+    assert not {"x-request-id", "x-session-id"} & set(server.requests[0].headers)
 
 
 def test_only_a_node_or_a_tree_can_be_a_session():

@@ -122,6 +122,14 @@ def test_what_a_function_does_wrong_is_text_and_siblings_go_on(file: str) -> Non
     ]
 
 
+def test_an_error_of_a_world_that_is_notified_of_nodes_names_the_class_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "shop.py"
+    file.write_text(WORLD.replace("class World", "class Shop").replace("self.nodes.append(node.index)", "self.stock"))
+    world = join_worlds({"a": load_functions(f"{file}:Shop", call_s=9), "b": InputWorld({}, {})})
+    with pytest.raises(ConfigError, match=r"^Shop\.spawned raised AttributeError in shop\.py, line 14: "):
+        results(world)
+
+
 def test_a_blocking_function_does_not_hold_up_the_event_loop() -> None:
     released = threading.Event()
 

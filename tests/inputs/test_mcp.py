@@ -119,7 +119,10 @@ def test_an_error_of_the_block_is_raised_as_it_is(address: str) -> None:
     ("line", "why"),
     [
         ("no-such-program --key secret", "the MCP server no-such-program cannot be used: No such file or directory"),
-        (f"{sys.executable} -c 'raise SystemExit(\"no licence\")'", "cannot be used: Connection closed (no licence)"),
+        (
+            f"{sys.executable} -c 'raise SystemExit(\"no licence\")'",
+            "it ended before it answered: is it an MCP server? (no licence)",
+        ),
         ("http://127.0.0.1:9/mcp?key=secret", "the MCP server http://127.0.0.1:9/mcp cannot be used"),
         ("'unclosed", "is not a command: No closing quotation"),
         (" ", "--mcp is a command or a URL; got nothing"),

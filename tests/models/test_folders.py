@@ -299,7 +299,9 @@ def test_a_model_that_is_not_there_is_reported_with_what_may_have_been_meant(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "craft-135m").mkdir(parents=True)
+    (tmp_path / "runs" / "nano").mkdir()
     assert complaint("nanoo").endswith("smollm2 or nano; did you mean nano?")
+    assert complaint("runs/nan").endswith("; did you mean runs/nano?")
     assert complaint("runs/craft-153m").endswith("; did you mean runs/craft-135m?")
     assert complaint("runs/other").endswith("smollm2 or nano")
     assert complaint("/nonexistent").endswith("smollm2 or nano")

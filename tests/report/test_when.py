@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,15 @@ def test_a_change_that_may_be_chance_is_not_learnt() -> None:
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=60))
 def test_sizes_are_joined_to_ranges_that_hold_each_of_them_once(sizes: list[int]) -> None:
-    ranges = size_ranges(sizes)
+    ranges = size_ranges(Counter(sizes))
     assert len(ranges) <= 8
     assert all(sum(low <= size <= high for low, high in ranges) == 1 for size in sizes)
+
+
+def test_ranges_of_sizes_hold_about_as_many_trees_whatever_their_number() -> None:
+    assert size_ranges({1: 2, 2: 1, 3: 1, 4: 2}, most=3) == [(1, 1), (2, 3), (4, 4)]
+    assert size_ranges({1: 0, 2: 5}) == [(2, 2)]
+    assert size_ranges(dict.fromkeys(range(12), 10**18), most=4) == [(0, 2), (3, 5), (6, 8), (9, 11)]
 
 
 def test_the_picture_has_every_size_with_its_number_and_low_cells_for_few_trees() -> None:

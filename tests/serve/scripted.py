@@ -21,13 +21,14 @@ from anyio.from_thread import start_blocking_portal
 
 import ramet
 from ramet.bench.serve import Forgetful
+from ramet.budget import Budget
 from ramet.config import load
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.interfaces import Engine
 from ramet.serve.server import Served, bind, listening, opened_service, serve
 from ramet.serve.settings import ServeConfig
 from ramet.terminal.serving import ARROW_POOL
-from ramet.types import Prompt
+from ramet.types import Node, Prompt, Task, Tree, Usage
 
 FOREVER_S = 3600.0
 PATIENCE_S = 60.0  # until a test gives up; nothing depends on how long a thing takes
@@ -36,6 +37,12 @@ ROOT = Path(__file__).parents[2]
 
 def call(name: str, **arguments: object) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def tree_with(usage: Usage) -> Tree:
+    """A tree of one node that used this."""
+    root = Node(index=0, parent=None, depth=0, path=(), goal="q", grant=0, usage=usage)
+    return Tree(id="t", task=Task(question="q"), budget=Budget(), nodes=[root])
 
 
 def script(prompt: Prompt) -> str | Reply:

@@ -21,8 +21,9 @@ from ramet.serve.errors import RequestError
 from ramet.serve.keys import Account, KeyConfig, Keyring, Reservation, read_keys
 from ramet.serve.server import read_access
 from ramet.serve.settings import ServeConfig, check_address
-from ramet.types import Usage
+from ramet.types import Prompt, Usage
 from tests.conftest import in_virtual_time
+from tests.serve.scripted import call, tree_with
 
 SECRET = "correct-horse-battery"
 BUDGET = Budget(tokens=1000)
@@ -121,7 +122,7 @@ def test_requests_at_once_are_limited():
         alice.reserve(BUDGET)
     assert refused.value.status == 429
     assert refused.value.headers["retry-after"] == "1"
-    running[0].settle(Usage(tokens=10))
+    running[0].settle(tree_with(Usage(tokens=10)))
     alice.reserve(BUDGET)
 
 
@@ -131,7 +132,7 @@ def test_a_budget_is_lowered_to_what_is_left_of_the_day_and_back_the_next_day():
     alice.today = lambda: now[0]
     first = alice.reserve(BUDGET)
     assert alice.reserve(BUDGET).budget.tokens == 500  # the rest is reserved
-    first.settle(Usage(tokens=900, lost_tokens=100))
+    first.settle(tree_with(Usage(tokens=900, lost_tokens=100)))
     with pytest.raises(RequestError, match="daily limit of 1,500 tokens") as refused:
         alice.reserve(BUDGET)
     assert refused.value.code == "insufficient_quota"
@@ -140,30 +141,27 @@ def test_a_budget_is_lowered_to_what_is_left_of_the_day_and_back_the_next_day():
     assert alice.reserve(BUDGET).budget.tokens == 1000
 
 
-def test_money_of_tokens_lost_to_cancelled_calls_counts_like_the_tokens():
+@pytest.mark.parametrize("clone_prices", [None, Prices(prompt=1.0, generated=100.0)])
+def test_a_cancelled_tree_is_charged_as_much_as_its_ledger_paid(clone_prices: Prices | None):
+    def say(prompt: Prompt) -> Reply:
+        if prompt.depth:
+            return Reply(text="word " * 100, seconds=10.0)
+        return Reply(text=call("delegate", goals=["a part"]))
+
     prices = Prices(prompt=1.0, generated=2.0)
-    alice = account(money_per_day=0.01)
-    request = alice.reserve(Budget(tokens=1000, money=0.004, prices=prices))
-    received = prices.cost(prompt=500, cached=0, generated=100)
-    request.settle(Usage(tokens=100, lost_tokens=900, prompt_tokens=500, cost=received))
-    assert (alice.tokens, alice.cost) == (1000, prices.worst(prompt=500, generated=1000))
-
-
-def test_a_cancelled_tree_is_charged_as_much_as_its_ledger_paid():
-    alice = account(money_per_day=0.02)
-    request = alice.reserve(Budget(tokens=1000, money=0.01, prices=Prices(prompt=1.0, generated=2.0)))
-    engine = ScriptedEngine(lambda prompt: Reply(text="word " * 100, seconds=10.0))
-    run = TreeRun("q", TreeOptions(engine=engine, budget=request.budget))
+    alice = account(money_per_day=0.2)
+    request = alice.reserve(Budget(tokens=1000, money=0.1, prices=prices, clone_prices=clone_prices))
+    run = TreeRun("q", TreeOptions(engine=ScriptedEngine(say), budget=request.budget))
 
     async def work() -> None:
         with anyio.move_on_after(5):
             await run.run()
 
     in_virtual_time(work)
-    request.settle(run.tree.usage)
-    assert run.tree.usage.lost_tokens > 0
+    request.settle(run.tree)
+    assert run.tree.nodes[1].usage.lost_tokens > 0
     assert run.ledger.money is not None
-    assert alice.cost == int(0.01 * PICO) - run.ledger.money
+    assert alice.cost == int(0.1 * PICO) - run.ledger.money
 
 
 def test_the_budget_of_a_key_is_below_that_of_the_server():
@@ -184,8 +182,8 @@ def test_no_order_of_requests_uses_more_than_a_day_has(steps: list[tuple[bool, i
             ended = open_requests.pop(share % len(open_requests))
             used = Usage(tokens=ended.budget.tokens * share // 1000, cost=int((ended.budget.money or 0) * PICO))
             tokens, cost = tokens + used.tokens, cost + used.cost
-            ended.settle(used)
-            ended.settle(used)  # only once
+            ended.settle(tree_with(used))
+            ended.settle(tree_with(used))  # only once
         assert (alice.tokens, alice.cost) == (tokens, cost)
         assert tokens + alice.held_tokens <= 5000
         assert cost + alice.held_cost <= 0.003 * PICO

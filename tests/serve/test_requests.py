@@ -154,7 +154,7 @@ def test_fields_that_change_nothing_are_accepted():
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", "nested too deeply"),
         (b'{"a": NaN}', "NaN is not a JSON number"),
-        (b'{"a": -1e999}', "-Infinity is not a JSON number"),
+        (b'{"a": -1e999}', "-1e999 is too large a number"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
     ],
 )

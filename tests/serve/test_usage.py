@@ -19,7 +19,7 @@ from ramet.serve import usage
 from ramet.serve.keys import KeyConfig, Keyring, Reservation
 from ramet.serve.usage import UsageFiles
 from ramet.types import Usage
-from tests.serve.scripted import PATIENCE_S, process, served, until
+from tests.serve.scripted import PATIENCE_S, process, served, tree_with, until
 
 SECRET = "correct-horse-battery"
 BUDGET = Budget(tokens=1000)
@@ -49,7 +49,7 @@ def save(files: UsageFiles) -> None:
 def test_what_was_used_today_outlives_the_process(tmp_path: Path):
     keys = make_keys()
     files = UsageFiles(tmp_path, keys)
-    begin(keys, files).settle(Usage(tokens=700, lost_tokens=300, cost=5))
+    begin(keys, files).settle(tree_with(Usage(tokens=700, lost_tokens=300, cost=5)))
     save(files)
     again = make_keys(1500)
     UsageFiles(tmp_path, again)
@@ -71,7 +71,7 @@ def test_after_a_crash_a_tree_that_was_not_stored_counts_with_all_it_may_use(ste
             elif step == "wait":
                 keys.account(SECRET).reserve(BUDGET)  # waits for a place: nothing is generated
             elif step == "settle" and open_requests:
-                open_requests.pop(0).settle(Usage(tokens=10))
+                open_requests.pop(0).settle(tree_with(Usage(tokens=10)))
                 running, ended = running - 1, ended + 1
             elif step == "save":
                 save(files)
@@ -92,7 +92,7 @@ def test_the_lines_of_started_trees_do_not_grow_for_ever(tmp_path: Path, monkeyp
         last = begin(keys, files)  # while the snapshot is written
         files.save(snapshot)
         files.saved()
-        last.settle(Usage(tokens=1))
+        last.settle(tree_with(Usage(tokens=1)))
     assert files.lines.stat().st_size < 600
     again = make_keys()
     UsageFiles(tmp_path, again)

@@ -13,6 +13,7 @@ import pytest
 
 from ramet.errors import ConfigError
 from ramet.tasks.grader import Grader, Unfinished
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -23,26 +24,26 @@ def builtin() -> Iterator[Grader]:
 
 
 def test_a_call_returns_what_the_function_returns(builtin: Grader) -> None:
-    assert builtin.call("len", [1, 2, 3]) == 3
-    assert builtin.call("sorted", ["b", "\ud800", "é"]) == ["b", "é", "\ud800"]
+    assert builtin.call("len", [1, 2, 3], seconds=PATIENCE_S) == 3
+    assert builtin.call("sorted", ["b", "\ud800", "é"], seconds=PATIENCE_S) == ["b", "é", "\ud800"]
 
 
 def test_what_a_function_prints_is_discarded(builtin: Grader, capfd: pytest.CaptureFixture[str]) -> None:
-    assert builtin.call("print", "dots") is None
-    assert builtin.call("len", "abc") == 3
+    assert builtin.call("print", "dots", seconds=PATIENCE_S) is None
+    assert builtin.call("len", "abc", seconds=PATIENCE_S) == 3
     assert capfd.readouterr().out == ""
 
 
 def test_an_error_is_reported_and_the_process_goes_on() -> None:
     grader = Grader("os", library="os")
-    process = grader.call("getpid")
+    process = grader.call("getpid", seconds=PATIENCE_S)
     with pytest.raises(Unfinished, match="TypeError: "):
         grader.call("getpid", "too", "much")
     with pytest.raises(Unfinished, match="AttributeError: "):
         grader.call("no_such_function")
     with pytest.raises(Unfinished, match="FileNotFoundError: "):
         grader.call("listdir", "/no/such/folder")
-    assert grader.call("getpid") == process
+    assert grader.call("getpid", seconds=PATIENCE_S) == process
     grader.stop()
 
 
@@ -50,14 +51,14 @@ def test_exceeding_the_memory_limit_is_an_error_and_not_a_crash(builtin: Grader)
     if sys.platform == "linux":
         with pytest.raises(Unfinished, match="MemoryError"):
             builtin.call("bytearray", 9 * 2**30)
-    assert builtin.call("len", "ab") == 2
+    assert builtin.call("len", "ab", seconds=PATIENCE_S) == 2
 
 
 def test_a_call_that_times_out_is_ended_and_the_next_one_works() -> None:
     grader = Grader("time", library="time")
     with pytest.raises(Unfinished, match=r"it took more than 0\.2 s"):
         grader.call("sleep", 60, seconds=0.2)
-    assert grader.call("sleep", 0) is None
+    assert grader.call("sleep", 0, seconds=PATIENCE_S) is None
     grader.stop()
 
 
@@ -65,7 +66,7 @@ def test_a_process_that_dies_is_replaced() -> None:
     grader = Grader("os", library="os")
     with pytest.raises(Unfinished, match="the grader ended"):
         grader.call("_exit", 3)
-    assert grader.call("getpid") != os.getpid()
+    assert grader.call("getpid", seconds=PATIENCE_S) != os.getpid()
     grader.stop()
     grader.stop()  # safe to call again
 
@@ -79,7 +80,7 @@ def test_a_missing_library_names_what_to_install() -> None:
 
 def test_hashes_are_the_same_in_every_grader(builtin: Grader) -> None:
     other = Grader("builtins", library="json")
-    assert builtin.call("hash", "ramet") == other.call("hash", "ramet")
+    assert builtin.call("hash", "ramet", seconds=PATIENCE_S) == other.call("hash", "ramet", seconds=PATIENCE_S)
     other.stop()
 
 
@@ -88,7 +89,7 @@ def test_any_thread_can_call(builtin: Grader) -> None:
 
     def ask(number: int) -> None:
         for _ in range(20):
-            found[number] = builtin.call("len", "x" * number)
+            found[number] = builtin.call("len", "x" * number, seconds=PATIENCE_S)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -106,7 +107,7 @@ async def test_verdicts_come_in_the_order_in_which_they_were_asked_for(builtin: 
 
     async def run(size: int) -> None:
         asked.append(size)
-        came.append(await builtin.run(lambda: builtin.call("len", [0] * size)))
+        came.append(await builtin.run(lambda: builtin.call("len", [0] * size, seconds=PATIENCE_S)))
 
     async with anyio.create_task_group() as group:
         for size in (5, 3, 0, 4):
@@ -119,7 +120,7 @@ async def test_verdicts_come_in_the_order_in_which_they_were_asked_for(builtin: 
 async def test_an_error_of_the_work_is_raised_where_its_result_is_awaited(builtin: Grader) -> None:
     with pytest.raises(Unfinished, match="TypeError"):
         await builtin.run(lambda: builtin.call("len"))
-    assert await builtin.run(lambda: builtin.call("len", "ab")) == 2
+    assert await builtin.run(lambda: builtin.call("len", "ab", seconds=PATIENCE_S)) == 2
 
 
 @pytest.mark.anyio
@@ -141,8 +142,8 @@ async def test_cancelling_kills_the_call_and_the_next_one_works(anyio_backend: s
         while not started.is_set():
             await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
-    assert grader.call("sleep", 0) is None
-    assert await grader.run(lambda: grader.call("sleep", 0)) is None
+    assert grader.call("sleep", 0, seconds=PATIENCE_S) is None
+    assert await grader.run(lambda: grader.call("sleep", 0, seconds=PATIENCE_S)) is None
     grader.stop()
 
 
@@ -163,5 +164,5 @@ async def test_one_that_waits_for_its_turn_can_be_cancelled(builtin: Grader) -> 
             await grader.run(lambda: grader.call("sleep", 0))
         assert scope.cancelled_caught
         group.cancel_scope.cancel()
-    assert await grader.run(lambda: grader.call("sleep", 0)) is None
+    assert await grader.run(lambda: grader.call("sleep", 0, seconds=PATIENCE_S)) is None
     grader.stop()

@@ -153,7 +153,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         JsonLines().size("train")
     with pytest.raises(ConfigError, match=r"the file .*none\.jsonl does not exist"):
         JsonLines(file=tmp_path / "none.jsonl").task("train", 0)
-    with pytest.raises(ConfigError, match="is no regular file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         JsonLines(file=tmp_path).task("train", 0)
 
 

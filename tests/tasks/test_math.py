@@ -185,6 +185,12 @@ def test_the_last_number_is_compared(answer: str | None, wanted: str, score: flo
         ("**42**", "42"),
         ("The answer is **42**.", "42"),
         ("So x is 42, because 6*7.", "42"),
+        ("x is 5, since 2.5*2 is 5", "5"),
+        ("There are 10 in all. Because 3 are red, 7 are blue", "7"),  # here the answer follows the reason
+        ("\nSince 2+2=4, the answer is 4", "4"),
+        ("It is 3 because it is odd. The height is 8", "8"),
+        ("We get a = 3, and b = 4 because b > a, so c = 5", "5"),
+        ("So, because of symmetry, it is 9", "9"),
         ("2√3", "\\sqrt{12}"),
         ("√(x+1)", "\\sqrt{x+1}"),
         ("½", "\\frac12"),

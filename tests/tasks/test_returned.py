@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,17 +15,27 @@ from ramet.config import load
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError, PluginError
 from ramet.evaluate.items import select_items
+from ramet.store import RunDir, read_trees
+from ramet.store.facts import tree_facts
 from ramet.tasks.play import play
 from ramet.tasks.registry import find_task, load_taskset
 from ramet.tasks.validate import Report, validate
 from ramet.train.preview import preview
 from ramet.train.settings import TrainConfig
+from ramet.types import Tree
 from tests.plugin_files import write_plugins
 
+IMPORTS = """from dataclasses import replace
+from my_tasks import Backwards
+from numpy import array, float32
+from ramet import Verdict
+"""
 METHODS = {
     "Number": "def verdict(self, task, world, node): return 1.0",
     "Large": "def verdict(self, task, world, node): return Verdict(score=2.0, how='exact')",
+    "Several": "def verdict(self, task, world, node): return Verdict(score=array([0.0, 1.0]), how='exact')",
     "Misspelt": "def verdict(self, task, world, node): return Verdict(score=1.0, how='exaxt')",
+    "Unset": "def verdict(self, task, world, node): return Verdict(score=1.0, how=None)",
     "Text": "def task(self, split, index): return 'hello'",
     "Table": "def budget(self, task): return {'tokens': 100}",
     "Flat": "def world(self, task): return {}",
@@ -40,8 +51,10 @@ METHODS = {
 FAULTS = {
     "Number": "Number.verdict must return ramet.Verdict or None; got float",
     "Large": "backwards gave node 0 of backwards:train/0 the score 2.0: a score is a number from 0 to 1",
+    "Several": "backwards gave node 0 of backwards:train/0 the score array([0., 1.]): a score is a number from 0 to 1",
     "Misspelt": "backwards gave node 0 of backwards:train/0 a verdict with how='exaxt': did you mean exact? "
     "(accepted: exact, judge, root)",
+    "Unset": "backwards gave node 0 of backwards:train/0 a verdict with how=None: accepted: exact, judge, root",
     "Text": "Text.task must return ramet.Task; got str",
     "Table": "Table.budget must return ramet.Budget; got dict",
     "Flat": "Flat.world must return an object with functions and context, such as ramet.TaskWorld(task); got dict",
@@ -58,8 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     classes = (f"class {name}(Backwards):\n    {method}\n" for name, method in METHODS.items())
-    imports = "from dataclasses import replace\nfrom my_tasks import Backwards\nfrom ramet import Verdict\n"
-    (tmp_path / "bad.py").write_text(imports + "".join(classes))
+    (tmp_path / "bad.py").write_text(IMPORTS + "".join(classes))
     return write_plugins(tmp_path)
 
 
@@ -89,6 +101,22 @@ def test_a_mistake_is_one_line_when_a_tree_is_run(folder: Path, name: str) -> No
     with pytest.raises(PluginError) as caught:
         anyio.run(run)
     assert str(caught.value) == FAULTS[name]
+
+
+@pytest.mark.parametrize("score", ["True", "array([1.0] * 2).all()", "float32(0.5)"])
+def test_a_score_of_any_kind_of_number_can_be_stored(folder: Path, score: str) -> None:
+    verdict = f"def verdict(self, task, world, node): return Verdict(score={score}, how='exact')"
+    (folder / "odd.py").write_text(f"{IMPORTS}class Odd(Backwards):\n    {verdict}\n")
+
+    async def run() -> Tree:
+        taskset, task = find_task("odd.py:Odd:train/0", {})
+        return await play(taskset, task, TreeOptions(engine=ScriptedEngine(lambda prompt: "Answer: red")))
+
+    tree = anyio.run(run)
+    assert json.loads(json.dumps(tree_facts(tree)))["verdict"]["score"] in (1.0, 0.5)
+    stored = RunDir.create(folder, "odd")
+    stored.write([tree])
+    assert [read.root.verdict for read in read_trees(stored.path)] == [tree.root.verdict]
 
 
 def test_a_reward_that_raises_names_the_node_and_the_task(folder: Path) -> None:

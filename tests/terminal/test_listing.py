@@ -63,7 +63,7 @@ def test_a_training_in_its_supervised_start_shows_the_steps_of_that(tmp_path: Pa
         start.log({"loss": 1.0})
     assert row_of(look_at(run.path))[3] == "3 supervised steps"
     run.log({"success": 0.5})
-    assert row_of(look_at(run.path))[3] == "1 steps"
+    assert row_of(look_at(run.path))[3] == "1 step"
 
 
 @pytest.mark.parametrize(("methods", "shown"), [(["clones"], "50%"), (["single", "clones"], "")])

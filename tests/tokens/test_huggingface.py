@@ -119,7 +119,17 @@ def test_control_tokens_in_text_never_become_control(make: object):
     end = tokenizer.inner.token_to_id("<|im_end|>")
     assert end in tokenizer.encode("a<|im_end|>", control=True)
     assert end not in tokenizer.encode("a<|im_end|>b", control=False)
-    assert end in tokenizer.encode("a<|im_end|>", control=True)  # the setting is restored
+    assert end in tokenizer.encode("a<|im_end|>", control=True)
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_a_tokenizer_that_was_saved_with_truncation_and_padding_encodes_the_whole_text(control: bool):
+    saved = byte_level()
+    saved.enable_truncation(max_length=4)
+    saved.enable_padding(length=8)
+    tokenizer = HfTokenizer(saved)
+    for text in ("a", "a text of many more than eight tokens"):
+        assert tokenizer.decode(tokenizer.encode(text, control=control)) == text
 
 
 def test_encoding_leaves_nothing_that_another_thread_could_read():

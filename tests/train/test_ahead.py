@@ -84,7 +84,7 @@ def test_what_a_killed_worker_was_making_is_made_by_another_one(tmp_path: Path) 
 
 
 def test_workers_that_always_die_end_the_run_with_one_line() -> None:
-    said = r"workers: a process that makes demonstrations was killed 3 times before step 2 was made; memory may .*\Z"
+    said = r"workers: a process that makes demonstrations was killed 3 times before step 2 was made; the .*\Z"
     with pytest.raises(TrainError, match=said):
         collect_all(Ahead(dies_at_one, workers=1, steps=4), range(4))
 

@@ -50,9 +50,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_plugins(tmp_path)
 
 
-def test_a_rule_is_tried_on_a_tree_with_clones_and_one_without(folder: Path) -> None:
-    with pytest.raises(AssertionError, match=r"\[\[True, False\]\]"):
-        check_plan(small.config(folder, "rule=rules.py:Counts", **SUMS))
+def test_a_rule_is_tried_on_a_group_of_trees_with_clones_and_without(folder: Path) -> None:
+    with pytest.raises(AssertionError, match=r"\[\[True, False, True, False, True\]\]"):
+        check_plan(small.config(folder, "rule=rules.py:Counts", "group_size=5", **SUMS))
 
 
 def test_a_rule_that_forgets_clones_is_found_where_the_first_task_needs_none(folder: Path) -> None:

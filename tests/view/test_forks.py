@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -38,7 +39,8 @@ def answering(prompt: Prompt) -> str:
 @pytest.fixture(scope="module")
 def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
     folder = write_runs(tmp_path_factory.mktemp("forks"))
-    (folder / "orchard" / "config.toml").write_text('[engine]\nkind = "http"\nmodel = "scripted"\n', encoding="utf-8")
+    config = '[engine]\nkind = "http"\nmodel = "scripted"\ntokenizer = "words"\n'
+    (folder / "orchard" / "config.toml").write_text(config, encoding="utf-8")
     catalog = Catalog([folder])
 
     def open_(*_: Any, **__: Any) -> Any:
@@ -173,3 +175,9 @@ def test_messages_are_found_in_the_markup_of_several_models() -> None:
 def test_a_body_that_is_too_long_or_not_an_object_is_an_error(client: httpx.Client, body: bytes, status: int) -> None:
     response = client.post("fork", content=body)
     assert (response.status_code, list(response.json())) == (status, ["error"])
+
+
+def test_trees_of_a_server_without_a_tokenizer_cannot_be_forked(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[engine]\nkind = "http"\nmodel = "m"\n', encoding="utf-8")
+    why = Forks(Catalog([tmp_path])).problem(tmp_path)
+    assert why == "its trees have no token ids: over HTTP, run with --tokenizer to have them"

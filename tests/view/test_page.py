@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from ramet.evaluate.format import share
 from ramet.store import RunDir
+from ramet.types import Task
 from ramet.view import Viewer, start
 from ramet.view.export import export
-from tests.view.samples import RunningTree
+from tests.view.samples import RunningTree, scripted_tree
 
 TREE = "#/run/orchard/tree/orchard"
 COMPARED = "#/compare?run=training&tree=000000-000-000&run2=training&tree2=000000-000-001"
@@ -267,6 +269,17 @@ def test_a_running_tree_grows_on_the_page_and_is_read_when_it_is_stored(seen: Se
             page.goto("about:blank")  # before the server ends: the page would ask it again
     finally:
         running.end()
+
+
+def test_words_that_most_questions_begin_with_are_in_the_head_of_the_list(seen: Seen, tmp_path: Path) -> None:
+    asked = [Task(question=f"Count the ships in {place}") for place in ("Oslo", "Rome", "Kiel")]
+    RunDir.create(tmp_path, "ships").write([replace(scripted_tree(task.question), task=task) for task in asked])
+    with start([tmp_path]) as viewer:
+        seen.page.goto(viewer.url + "#/run/ships/trees")
+        seen.page.get_by_text("Count the ships in …").wait_for()
+        assert "… Kiel" in seen.text(".table-body")
+        assert seen.text(".count") == "3 trees"
+        seen.page.goto("about:blank")  # before the server ends: the page would ask it again
 
 
 def test_on_a_phone_nothing_is_cut_off_and_the_node_opens_over_the_tree(browser: Any, viewer: Viewer) -> None:

@@ -146,7 +146,7 @@ def test_delegation_over_time_counts_nodes_by_depth(client: httpx.Client) -> Non
 def test_delegation_by_size_of_a_taskset_of_ones_own_comes_from_the_metrics(tmp_path: Path) -> None:
     """Its file is not run: a run may come from elsewhere."""
     run = RunDir.create(tmp_path, "own")
-    (tmp_path / "mine.py").write_text("raise SystemExit('it was run')")
+    (tmp_path / "mine.py").write_text("from pathlib import Path\nPath(__file__).with_name('it-was-run').touch()")
     (run.path / "config.toml").write_text(f'task = "{tmp_path}/mine.py:Mine:train"\n')
     sizes = {"trees_by_size": {"17-32": 4, "2": 8, "3": 0}, "success_by_size": {"17-32": 0.25, "2": 0.5, "3": None}}
     for step, line in enumerate(
@@ -161,6 +161,7 @@ def test_delegation_by_size_of_a_taskset_of_ones_own_comes_from_the_metrics(tmp_
         ("2", 1, 8, 1, 4),
         ("17 or more", 1, 4, 4, 1),
     ]
+    assert not (tmp_path / "it-was-run").exists()
 
 
 def test_the_page_has_the_sizes_and_counts_of_the_report(tmp_path: Path) -> None:

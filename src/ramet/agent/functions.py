@@ -1,6 +1,7 @@
 """Calls of a world's functions. They are the user's code: whatever one raises is text for the model.
 
-Only a `ConfigError` ends the run: something is missing that no node can do without.
+Only a `ConfigError` ends the run: something is missing that no node can do without. So does whatever a world raises
+that is notified of nodes.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from ramet.agent.wording import cut
-from ramet.errors import ConfigError, ModelFault
-from ramet.interfaces import HostFunction
+from ramet.errors import ConfigError, ModelFault, RametError
+from ramet.interfaces import HostFunction, NodeObserver
+from ramet.plugins import describe
+from ramet.types import Node
 
 MAX_MESSAGE = 2000  # bytes of the message of an exception
 KEPT = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)  # raised in a cell as they are
@@ -96,3 +99,13 @@ async def call_async(
         raise
     except Exception as error:  # noqa: BLE001  as above
         return Failed(error)
+
+
+def notify(observer: NodeObserver, event: Literal["spawned", "ended"], node: Node) -> None:
+    """Notify a world that observes its nodes. What it raises is one error that names it."""
+    try:
+        getattr(observer, event)(node)
+    except RametError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{type(observer).__name__}.{event} raised {describe(error)}") from error

@@ -26,7 +26,7 @@ from ramet.agent.toolcalls import act
 from ramet.agent.transcript import Transcript, received_by
 from ramet.agent.wording import as_text, report_text, shorten
 from ramet.budget import Budget, Ledger
-from ramet.errors import EngineError, EngineInterrupted, tried
+from ramet.errors import EngineError, EngineInterrupted, Lasting, tried
 from ramet.interfaces import Child, HostFunction, Outcome, Report, Request, Result, Session
 from ramet.types import Completion, Meter, Node, Prompt, Refusal, State, Stop, Turn
 
@@ -78,6 +78,7 @@ class NodeRun:
         self.repeats = Repeats()
         self.speed = Speed()
         self.received: Completion | None = None  # by the call that was cancelled
+        self.lasting_error: Lasting | None = None  # of the engine
         self.closing: Stop | None = None
         self.critical_path = 0  # tokens on the longest chain of dependent work so far
         self.num_children = 0
@@ -114,7 +115,7 @@ class NodeRun:
                 if why is not None:
                     await self._turn(self.steps.last(why), session)
         except EngineError as error:
-            node.stop, node.error = Stop.ERROR, str(error)
+            node.stop, node.error, self.lasting_error = Stop.ERROR, str(error), error.lasting
         finally:
             self._settle(session)
             self._end()

@@ -136,11 +136,14 @@ class TreeOptions:
 
 
 A_DIALECT = "ramet.PythonDialect()"
-A_WORLD = "ramet.TaskWorld(task), with functions and context"
+A_WORLD = 'types.SimpleNamespace(functions={"search": search}, context={})'
 AN_ENGINE = 'ramet.HttpEngine("http://127.0.0.1:8000/v1", model="my-model")'
 
 
 def _check_kind(name: str, value: object, needed: str, example: str) -> None:
     """Refuse an address where an engine is needed, or a dictionary where a budget or a world is."""
+    if isinstance(value, type):
+        raise ConfigError(f"{name} must be an object like {example}; got the class {value.__name__}")
     if value is not None and not (hasattr(type(value), needed) or hasattr(value, needed)):  # a property is not read
-        raise ConfigError(f"{name} must be an object like {example}; got a {type(value).__name__}")
+        kind = type(value).__name__
+        raise ConfigError(f"{name} must be an object like {example}; got {'an' if kind[0] in 'aeiou' else 'a'} {kind}")

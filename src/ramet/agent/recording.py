@@ -229,12 +229,12 @@ class Recording:
     # What cannot be repeated.
 
     def _missing_ids(self, *, exact: bool) -> str | None:
-        if not exact:
-            return "the engine takes text only; give it a tokenizer for exact token ids"
         for node in self._repeated():
             if any(piece.text and not piece.token_ids for piece in node.pieces):
-                return f"no token ids were recorded for node {node.index}"
-        return None
+                return (
+                    f"no token ids were recorded for node {node.index}; over HTTP, run it with --tokenizer to have them"
+                )
+        return None if exact else "the engine takes text only; give it a tokenizer for exact token ids"
 
     def _interrupted(self) -> str | None:
         """A call that was interrupted was paid for, and it is not recorded when."""

@@ -16,6 +16,7 @@ import anyio
 import sniffio
 
 from ramet.agent.dialects import make_dialect
+from ramet.agent.functions import notify
 from ramet.agent.limits import Speed
 from ramet.agent.node import NodeRun
 from ramet.agent.options import TreeOptions
@@ -23,9 +24,8 @@ from ramet.agent.toolcalls import CallsTools
 from ramet.agent.wording import CLOSING_REASON, cut, num_bytes
 from ramet.budget import Budget
 from ramet.config import TEMPERATURE
-from ramet.errors import BudgetTooSmall, ConfigError, EngineError, RametError
+from ramet.errors import BudgetTooSmall, ConfigError, EngineError
 from ramet.interfaces import Caching, Dialect, Engine, NodeObserver, Remaining, TaskWorld, Windowed, World
-from ramet.plugins import describe
 from ramet.tokens.render import Renderer
 from ramet.types import Node, Piece, Stop, Task, Tree
 
@@ -92,7 +92,7 @@ class TreeRun:
         if self.ledger.open:
             raise AssertionError(f"{self.ledger.open} loans were never settled")
         if self.tree.root.stop is Stop.ERROR:
-            error = EngineError(self.tree.root.error or "the engine failed")
+            error = EngineError(self.tree.root.error or "the engine failed", lasting=self.root.lasting_error)
             error.tree = self.tree
             raise error
         return self.tree
@@ -157,15 +157,9 @@ class TreeRun:
             caching.ended(node_id)
 
     def notify(self, event: Literal["spawned", "ended"], node: Node) -> None:
-        """Notify a world that observes its nodes. It is the user's code: what it raises is one error that names it."""
-        if self.observer is None:
-            return
-        try:
-            getattr(self.observer, event)(node)
-        except RametError:
-            raise
-        except Exception as error:
-            raise ConfigError(f"{type(self.world).__name__}.{event} raised {describe(error)}") from error
+        """Notify the world, if it observes its nodes."""
+        if self.observer is not None:
+            notify(self.observer, event, node)
 
     def speed_of(self, engine: Engine) -> Speed:
         """The speed of an engine in all calls of the tree so far."""
@@ -212,7 +206,7 @@ class TreeRun:
         """A seed that depends on the place in the tree, not on the order in which siblings run."""
         if self.options.seed is None:
             return None
-        digest = hashlib.blake2b(repr((self.options.seed, path, turn)).encode(), digest_size=4).digest()
+        digest = hashlib.blake2b(repr((int(self.options.seed), path, turn)).encode(), digest_size=4).digest()
         return int.from_bytes(digest, "big") >> 1
 
     def closing_size(self, renderer: Renderer) -> int:

@@ -25,7 +25,7 @@ from ramet.agent.dialects.python import PythonDialect
 from ramet.agent.tree import run
 from ramet.budget import Budget
 from ramet.engine.scripted import Reply, Script, ScriptedEngine
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, RametError
 from ramet.interfaces import Dialect
 from ramet.types import Prompt
 
@@ -44,14 +44,13 @@ def count_nodes(fanout: int, depth: int) -> int:
 
 def tools_script(fanout: int, depth: int) -> Script:
     """Inner nodes delegate, then add up the answers; leaves answer 1."""
-    call = {"name": "delegate", "arguments": {"goals": [str(i) for i in range(fanout)]}}
-    delegate = f"<tool_call>{json.dumps(call)}</tool_call>"
+    calls = [_delegation(goals) for goals in _goals(fanout, depth)]
 
     def script(prompt: Prompt) -> str:
         if prompt.depth == depth:
             return "Answer: 1"
         if prompt.turn == 0:
-            return delegate
+            return calls[prompt.depth]
         lines = prompt.last.splitlines()[1:-1]
         return f"Answer: {sum(int(line.rpartition(': ')[2]) for line in lines)}"
 
@@ -60,15 +59,24 @@ def tools_script(fanout: int, depth: int) -> Script:
 
 def python_script(fanout: int, depth: int) -> Script:
     """The same as code: one cell delegates, the next finishes with the sum."""
-    children = ", ".join(f"delegate('{i}')" for i in range(fanout))
-    delegate = f"<python>import asyncio\nparts = await asyncio.gather({children})</python>"
+    children = [", ".join(f"delegate({goal!r})" for goal in goals) for goals in _goals(fanout, depth)]
+    cells = [f"<python>import asyncio\nparts = await asyncio.gather({calls})</python>" for calls in children]
 
     def script(prompt: Prompt) -> str:
         if prompt.depth == depth:
             return "<python>finish(1)</python>"
-        return delegate if prompt.turn == 0 else "<python>finish(sum(parts))</python>"
+        return cells[prompt.depth] if prompt.turn == 0 else "<python>finish(sum(parts))</python>"
 
     return script
+
+
+def _goals(fanout: int, depth: int) -> list[list[str]]:
+    """The goals of the children of a node, by its depth. A node may not delegate its own goal, so levels differ."""
+    return [[f"{level}.{place}" for place in range(fanout)] for level in range(1, depth + 1)]
+
+
+def _delegation(goals: list[str]) -> str:
+    return f"<tool_call>{json.dumps({'name': 'delegate', 'arguments': {'goals': goals}})}</tool_call>"
 
 
 async def measure(dialect_name: str, *, fanout: int, depth: int, repeat: int) -> Facts:
@@ -117,8 +125,8 @@ async def _once(dialect: Dialect, script: Script, *, fanout: int, depth: int) ->
 
 async def hold_open(num_nodes: int) -> Facts:
     """A root whose children are all in flight at the same time."""
-    goals = json.dumps([str(i) for i in range(num_nodes - 1)])
-    call = f'<tool_call>{{"name": "delegate", "arguments": {{"goals": {goals}}}}}</tool_call>'
+    (goals,) = _goals(num_nodes - 1, 1)
+    call = _delegation(goals)
 
     def script(prompt: Prompt) -> Reply:
         if prompt.depth:
@@ -166,6 +174,8 @@ def bench(*, fanout: int, depth: int, open_nodes: int, repeat: int, python: Path
         for name, command in commands.items():
             status.update(f"measuring {name}: {count_nodes(fanout, depth):,} nodes")
             results.append(_measure_in_process(command) | {"name": name})
+            if name in VARIANTS and "error" in results[-1]:
+                raise RametError(f"{name} could not be measured: {results[-1]['error']}")
         status.update(f"holding {open_nodes:,} nodes open")
         opened = _measure_in_process([*ramet_command, "--open", str(open_nodes)]) if open_nodes else None
     if as_json:
@@ -178,13 +188,11 @@ def bench(*, fanout: int, depth: int, open_nodes: int, repeat: int, python: Path
 def _print_results(console: Console, results: list[Facts], opened: Facts | None) -> None:
     from rich.table import Table
 
+    measured, failed = [row for row in results if "error" not in row], [row for row in results if "error" in row]
     base = results[0]["us_per_node"]
-    columns = ("framework", "version", "µs per node", "CPU µs per node", "times ramet", "peak MB")
+    columns = ("framework", "version", "µs per node", "CPU µs", "times ramet", "peak MB")
     table = Table(*columns, title=_title(results))
-    for row in results:
-        if "error" in row:
-            table.add_row(row["name"], "", row["error"], "", "", "")
-            continue
+    for row in measured:
         table.add_row(
             row["name"],
             row.get("version", ""),
@@ -197,6 +205,9 @@ def _print_results(console: Console, results: list[Facts], opened: Facts | None)
     for row in results:
         if "note" in row:
             console.print(f"{row['name']}: {row['note']}", style="dim")
+    for error in dict.fromkeys(row["error"] for row in failed):
+        names = ", ".join(row["name"] for row in failed if row["error"] == error)
+        console.print(f"{names}: {error}", style="dim")
     if opened:
         console.print(
             f"{opened['open_nodes']:,} nodes open at once: {opened['cpu_us_per_node']:.0f} CPU µs per node, "

@@ -22,7 +22,7 @@ from ramet.cli.run import run, show, sql
 from ramet.cli.serve import serve
 from ramet.cli.train import train, warmstart
 from ramet.cli.view import view
-from ramet.errors import RametError
+from ramet.errors import OutputClosed, RametError
 from ramet.types import printable
 
 # Base class of every error about arguments. typer may bundle its own click; the class is in the same place in both.
@@ -60,8 +60,10 @@ def main() -> None:
         if code == INTERRUPTED:  # typer may turn Ctrl-C into an exit code
             _fail("interrupted")
     except CliError as error:
-        message = cast(typer.BadParameter, error).format_message() + _hint(error)
+        message = cast(typer.BadParameter, error).format_message() + _given(error) + _hint(error)
         code = _fail(message) if message else 0  # without one it has printed the help of a group of commands
+    except OutputClosed:
+        code = 1
     except RametError as error:
         code = _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
@@ -88,6 +90,14 @@ class LoggedLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(_line(record.getMessage()))
+
+
+def _given(error: Any) -> str:
+    """The value that is none of its option's type, which typer leaves out."""
+    from pydantic import ValidationError
+
+    wrong = error.__cause__
+    return f"; got {wrong.errors()[0]['input']!r:.60}" if isinstance(wrong, ValidationError) else ""
 
 
 def _hint(error: Any) -> str:

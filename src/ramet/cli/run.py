@@ -128,6 +128,7 @@ def run(
     words = list(settings or [])
     if questions is not None and question is not None:
         words, question = [question, *words], None  # without a question the first word is a setting
+    _refuse_stray(words, is_question=questions is None)
     texts = [*(context or []), *(word for word in words if word == STDIN)]
 
     flags = {
@@ -163,6 +164,16 @@ def run(
             answered = run_question(plan, api_key=api_key, runs=runs, as_json=json)
     if not answered:
         raise typer.Exit(1)
+
+
+def _refuse_stray(words: list[str], *, is_question: bool) -> None:
+    """Refuse words that are no settings: usually the rest of a question without quotes."""
+    from ramet.errors import ConfigError
+
+    stray = next((word for word in words if "=" not in word and word != STDIN and not Path(word).is_file()), None)
+    if stray is not None:
+        hint = "and a question in quotes" if is_question else "and no question beside --questions"
+        raise ConfigError(f"{stray!r} is not a setting: write key=value, like budget.tokens=2000, {hint}")
 
 
 def _read_system(file: str) -> str:

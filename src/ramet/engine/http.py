@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -31,7 +32,7 @@ from ramet.engine.keys import Secret
 from ramet.engine.parameters import Parameters
 from ramet.engine.providers import Provider, find_provider, provider_of_owner
 from ramet.engine.reading import MAX_ERROR_BYTES, MAX_LISTING_BYTES, most_bytes, read_text
-from ramet.engine.retrying import RETRIED_STATUS, UNREACHABLE, back_off, retry_after
+from ramet.engine.retrying import RETRIED_STATUS, back_off, retry_after
 from ramet.engine.wire import BROKEN, StreamedCompletion, error_text, events
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
 from ramet.tokens.render import Renderer, TextRenderer
@@ -135,7 +136,7 @@ class HttpEngine:
                 await self._check_status(response)
                 listing = await read_text(response, limit=MAX_LISTING_BYTES)
         except EngineBusy as error:
-            raise EngineError(str(error)) from error
+            raise EngineError(str(error), lasting=error.lasting) from error
         try:
             entries: list[dict[str, object]] = json.loads(listing)["data"] or []
             names = [self._hide(str(entry["id"]))[:NAME_LENGTH] for entry in entries]
@@ -265,9 +266,9 @@ class HttpEngine:
     def _routing(self, prompt: Prompt) -> dict[str, str]:
         """Headers that name the node, and what should stay on one replica because it shares a prefix."""
         if not prompt.node_id:
-            return {"X-Request-Id": "ramet"}
+            return {}
         session = prompt.tree_id if self._session_id == "tree" else prompt.node_id
-        return {"X-Request-Id": prompt.node_id, "X-Session-ID": session}
+        return {"X-Request-Id": request_id(prompt.node_id), "X-Session-ID": session}
 
     async def _check_status(self, response: httpx.Response, *, sent: Mapping[str, Any] | None = None) -> None:
         """Raise the error of a response that is not 200. `sent`: the request, if it named a model."""
@@ -294,7 +295,8 @@ class HttpEngine:
         except (httpx.TimeoutException, TimeoutError):
             raise _Stalled(f"{self.base_url} timed out (no answer for {self._stall_s:g} s)") from None
         except httpx.ConnectError as error:
-            raise EngineBusy(f"{UNREACHABLE} {self.base_url}: {self._reason(error)}") from None
+            reason = self._reason(error)
+            raise EngineBusy(f"cannot reach {self.base_url}: {reason}", lasting="unreachable") from None
         except httpx.RemoteProtocolError as error:
             # Usually the server closed an idle keep-alive connection: retry at once.
             raise EngineBusy(
@@ -315,7 +317,7 @@ class HttpEngine:
             return EngineBusy(f"{self.base_url} answered {status}: {reason}", retry_after_s=retry_after(headers))
         if status in (401, 403):
             key = "the API key was rejected" if self._headers else "an API key is needed"
-            return EngineError(f"{self.base_url} answered {status}: {key} ({reason})")
+            return EngineError(f"{self.base_url} answered {status}: {key} ({reason})", lasting="rejected")
         return EngineError(f"{self.base_url} answered {status}: {reason}")
 
     async def _not_found(self, text: str) -> str:
@@ -345,6 +347,15 @@ class HttpEngine:
         loop = anyio.lowlevel.current_token()
         if self._loop != loop:
             self._loop, self._clients, self._slots = loop, None, None
+
+
+def request_id(node_id: str) -> str:
+    """The `X-Request-Id` of a node: a UUID, because some servers (llama-cpp-python) refuse any other id.
+
+    Example:
+        request_id("5f1c/0")  # "298363d5-d770-5147-b6e1-5ba046fc6ff8"
+    """
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, node_id))
 
 
 def _renderer(tokenizer: str | Path | Renderer | None) -> Renderer:

@@ -15,7 +15,6 @@ from ramet import plugins
 from ramet.config import on_this_machine
 from ramet.engine.http import HttpEngine
 from ramet.engine.providers import find_provider, key_of
-from ramet.engine.retrying import UNREACHABLE
 from ramet.engine.settings import ENGINE_KINDS, POLICY, EngineConfig, JudgeConfig
 from ramet.errors import ConfigError, EngineError
 
@@ -64,7 +63,7 @@ async def check_named(engine: HttpEngine) -> None:
     try:
         await engine.check()
     except EngineError as error:
-        if not str(error).startswith(UNREACHABLE):
+        if error.lasting != "unreachable":
             raise
         if not named:
             raise ConfigError(f"{WHICH_MODEL} ({error})") from None

@@ -6,7 +6,6 @@ And when to give up on a server that has failed in some of many items.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -18,16 +17,13 @@ from ramet.errors import EngineBusy, EngineError, tried
 RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504, 529}
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 20.0  # exponential backoff
 LONGEST_RETRY_AFTER_S = 600.0  # a server that asks for a longer wait is an error
-UNREACHABLE = "cannot reach"  # how the error of a server begins to which there is no connection
-LASTING = re.compile(rf"{UNREACHABLE} |\S+ answered (401|403): ")  # errors that every other request would get too
 IN_A_ROW = 5  # items that may fail one after another
 
 
 class FailuresInARow:
     """Failures of many items on one server: one is left to its item, several in a row are the server's."""
 
-    def __init__(self, most: int = IN_A_ROW) -> None:
-        self.most = most
+    def __init__(self) -> None:
         self._count = 0
 
     def succeeded(self) -> None:
@@ -36,20 +32,21 @@ class FailuresInARow:
     def failed(self, error: EngineError) -> bool:
         """Count a failure; whether the other items need not be tried."""
         self._count += 1
-        return self._count >= self.most or LASTING.match(str(error)) is not None
+        return self._count >= IN_A_ROW or error.lasting is not None
 
 
 async def back_off(busy: EngineBusy, attempt: int, *, tries: int, jitter: random.Random) -> None:
     """Wait before the next attempt. Raises `EngineError` when no attempts or no time is left."""
     if attempt >= tries:
-        raise EngineError(f"{busy} ({tried(attempt)})") from busy
+        raise EngineError(f"{busy} ({tried(attempt)})", lasting=busy.lasting) from busy
     backoff = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1)) * jitter.uniform(0.5, 1.0)
     wait = backoff if busy.retry_after_s is None else busy.retry_after_s + jitter.uniform(0.0, FIRST_WAIT_S)
     if busy.retry_after_s == 0 and attempt == 1:
         wait = 0.0
     remaining = anyio.current_effective_deadline() - anyio.current_time()
     if wait >= remaining:
-        raise EngineError(f"{busy} (the next attempt in {wait:.1f} s would miss the deadline)") from busy
+        why = f"the next attempt in {wait:.1f} s would miss the deadline"
+        raise EngineError(f"{busy} ({why})", lasting=busy.lasting) from busy
     if wait > LONGEST_RETRY_AFTER_S:
         raise EngineError(f"{busy} (it asks to wait {wait:.0f} s)") from busy
     await anyio.sleep(wait)

@@ -50,7 +50,7 @@ OnStart = Callable[[RunDir], None]
 class Evaluation:
     """The records of an evaluation: one for every item of every cell.
 
-    `failures` are the items in which the engine failed. They have no record and are in no number.
+    `failures` are the items in which the engine failed. They have no record and are not counted.
     """
 
     config: EvaluateConfig

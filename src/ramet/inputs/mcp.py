@@ -222,6 +222,8 @@ def _cannot_start(server: McpServer, error: BaseException, errors: Any) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
     why = getattr(error, "message", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if why == "Connection closed":  # said by the package mcp, also of a process that ended
+        why = "it ended before it answered: is it an MCP server?"
     said = _last_line(errors)
     return f"the MCP server {server.name} cannot be used: {cut(str(why), MAX_STDERR)}" + (f" ({said})" if said else "")
 

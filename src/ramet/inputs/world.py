@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ramet.agent.functions import notify
 from ramet.agent.recording import Replayable
 from ramet.errors import ConfigError
 from ramet.interfaces import HostFunction, NodeObserver, World
@@ -39,11 +40,11 @@ class ObservedWorld:
 
     def spawned(self, node: Node) -> None:
         for observer in self._observers:
-            observer.spawned(node)
+            notify(observer, "spawned", node)
 
     def ended(self, node: Node) -> None:
         for observer in self._observers:
-            observer.ended(node)
+            notify(observer, "ended", node)
 
 
 def join_worlds(named: Mapping[str, World]) -> World:

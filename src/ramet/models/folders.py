@@ -123,7 +123,7 @@ def _advice(folder: Path) -> str:
     beside = [child.name for child in folder.parent.glob("*") if child.is_dir()]
     near = get_close_matches(folder.name, [*BUILTIN_MODELS, *beside] if str(folder) == folder.name else beside, n=1)
     if near:
-        return f"; did you mean {near[0] if near[0] in BUILTIN_MODELS else folder.with_name(near[0])}?"
+        return f"; did you mean {folder.with_name(near[0])}?"
     name = folder.as_posix()
     if name.count("/") != 1 or folder.is_absolute() or folder.parent.is_dir():
         return ""

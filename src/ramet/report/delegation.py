@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
-import math
 import re
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -168,7 +170,10 @@ def _from_metrics(run: Run) -> Iterator[Sample]:
 
 def size_rows(samples: Sequence[Sample]) -> Iterator[SizeRow]:
     """A row for each size, or for each range of sizes if there are many."""
-    for low, high in size_ranges([size for size, _, _, counts in samples for _ in range(counts.trees)]):
+    trees = Counter[float]()
+    for size, _, _, counts in samples:
+        trees[size] += counts.trees
+    for low, high in size_ranges(trees):
         by_step: dict[int, Counts] = {}
         largest = high
         for size, end, step, counts in samples:
@@ -178,16 +183,16 @@ def size_rows(samples: Sequence[Sample]) -> Iterator[SizeRow]:
         yield SizeRow(low=low, high=largest, by_step=by_step)
 
 
-def size_ranges(sizes: Sequence[float], most: int = MAX_SIZES) -> list[tuple[float, float]]:
-    """The sizes themselves if they are few, else ranges that hold about as many trees each.
+def size_ranges(trees: Mapping[float, int], most: int = MAX_SIZES) -> list[tuple[float, float]]:
+    """The sizes that have trees if they are few, else ranges that hold about as many trees each.
 
     Example:
-        size_ranges([1, 1, 2, 3, 4, 4], most=3)  # [(1, 1), (2, 3), (4, 4)]
+        size_ranges({1: 2, 2: 1, 3: 1, 4: 2}, most=3)  # [(1, 1), (2, 3), (4, 4)]
     """
-    distinct = sorted(set(sizes))
-    if len(distinct) <= most:
-        return [(size, size) for size in distinct]
-    ordered = sorted(sizes)
-    cuts = sorted({ordered[math.ceil(place * len(ordered) / most) - 1] for place in range(1, most + 1)})
-    lows = [distinct[0], *(min(size for size in distinct if size > cut) for cut in cuts[:-1])]
-    return list(zip(lows, cuts, strict=True))
+    sizes = sorted(size for size, number in trees.items() if number > 0)
+    if len(sizes) <= most:
+        return [(size, size) for size in sizes]
+    up_to = list(accumulate(trees[size] for size in sizes))
+    ends = sorted({bisect_left(up_to, -(-place * up_to[-1] // most)) for place in range(1, most + 1)})
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    return [(sizes[start], sizes[end]) for start, end in zip(starts, ends, strict=True)]

@@ -285,7 +285,7 @@ class Endpoint:
             problem = RequestError(502, f"the engine failed: {error}", code="engine_error", retry=False)
         finally:
             del service.running[tree.id]
-            reservation.settle(tree.usage)
+            reservation.settle(tree)
             service.metrics.tree(tree)
             entry = service.store.put(tree, owner)
             service.log(_line(tree.id, asked))

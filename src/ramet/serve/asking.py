@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ramet.agent.options import TreeOptions
 from ramet.agent.toolcalls import call_text, messages_text
-from ramet.agent.tree import TreeRun, within_window
+from ramet.agent.tree import TreeRun
 from ramet.agent.wording import cut
 from ramet.budget import Budget
 from ramet.draw import one_line
@@ -154,7 +154,7 @@ class Asked:
         except BudgetTooSmall as error:
             if error.limit == "money":
                 raise RequestError(400, str(error), code=TOO_LITTLE_MONEY) from None
-            asked = _narrower(ask.limits, within_window(config.budget, engine).window)
+            asked = _narrower(ask.limits, config.budget.window)
             if asked is not None:
                 raise RequestError(400, str(error), param=asked, code=TOO_SMALL_WINDOW) from None
             raise RequestError(400, str(error), param="messages", code="context_length_exceeded") from None
@@ -194,7 +194,7 @@ class Asked:
 
 def _narrower(limits: Sequence[tuple[str, Limits]], window: int) -> str | None:
     """The field in which a request asks for a smaller window than the server allows."""
-    asked = [param for param, found in limits if isinstance(own := found.get("window"), (int, float)) and own < window]
+    asked = [param for param, found in limits if found.get("window", window) < window]
     return next((f"{param}.window" if "." in param else param for param in asked), None)
 
 

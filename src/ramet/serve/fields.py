@@ -38,7 +38,9 @@ def _no_number(word: str) -> float:
 
 def _finite(word: str) -> float:
     number = float(word)
-    return number if math.isfinite(number) else _no_number(f"{word[:SHOWN]}, which is infinite,")
+    if math.isinf(number):
+        raise ValueError(f"{word[:SHOWN]} is too large a number")
+    return number
 
 
 def too_deep(value: object) -> bool:
@@ -136,7 +138,7 @@ class Fields:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
             raise self.wrong(key, f"a number from {low:g} to {high:g}")
-        return float(value) if math.isfinite(value) else None
+        return float(value)
 
     def objects(self, key: str) -> list[Fields]:
         """A list of objects; none if the field is missing."""

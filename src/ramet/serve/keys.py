@@ -28,7 +28,7 @@ from ramet.config import build
 from ramet.errors import ConfigError, did_you_mean
 from ramet.serve.budgets import LIMITS, lowest
 from ramet.serve.errors import RequestError
-from ramet.types import Usage
+from ramet.types import Tree
 
 SHORTEST_KEY = 16  # characters
 SMALLEST_TREE = 64  # tokens; a key with fewer left today gets no tree
@@ -167,8 +167,8 @@ class Reservation:
         self.account.started_tokens += self.tokens
         self.account.started_cost += self.cost
 
-    def settle(self, used: Usage | None) -> None:
-        """Charge what was used and give the rest back. None: no tree was started."""
+    def settle(self, tree: Tree | None) -> None:
+        """Charge what a tree has used and give the rest back. None: no tree was started."""
         if self.settled:
             return
         self.settled = True
@@ -180,10 +180,19 @@ class Reservation:
         if self.started:
             account.started_tokens -= self.tokens
             account.started_cost -= self.cost
-        if used is not None:
+        if tree is not None:
+            used = tree.usage
             account.tokens += used.tokens + used.lost_tokens
-            lost = self.budget.prices.cost(prompt=0, cached=0, generated=used.lost_tokens)
-            account.cost += used.cost + lost  # the server may have generated them
+            account.cost += used.cost + _lost_cost(tree)
+
+
+def _lost_cost(tree: Tree) -> int:
+    """The price of lost tokens, in trillionths of a dollar: the server may have generated them."""
+    cost = 0
+    for node in tree.nodes:
+        prices = tree.budget.prices_of(root=node.parent is None)
+        cost += prices.cost(prompt=0, cached=0, generated=node.usage.lost_tokens)
+    return cost
 
 
 class Keyring:

@@ -154,8 +154,8 @@ def _parts(answer: Answer) -> list[dict[str, Any]]:
     return [{"type": "output_text", "text": answer.content or "", "annotations": [], "logprobs": []}]
 
 
-def _reasoning(tree_id: str, progress: str, *, done: bool = True) -> dict[str, Any]:
-    summary = [{"type": "summary_text", "text": progress}] if done else []
+def _reasoning(tree_id: str, progress: str) -> dict[str, Any]:
+    summary = [{"type": "summary_text", "text": progress}] if progress else []
     return {"id": f"rs_{tree_id}", "type": "reasoning", "summary": summary}
 
 
@@ -191,9 +191,7 @@ class Stream:
     def progress(self, line: str) -> Iterator[bytes]:
         if not self._begun:
             self._begun = True
-            yield self._event(
-                "response.output_item.added", output_index=0, item=_reasoning(self.tree_id, "", done=False)
-            )
+            yield self._event("response.output_item.added", output_index=0, item=_reasoning(self.tree_id, ""))
             part = {"type": "summary_text", "text": ""}
             yield self._event("response.reasoning_summary_part.added", **self._place, part=part)
         yield self._event("response.reasoning_summary_text.delta", **self._place, delta=line)

@@ -61,7 +61,7 @@ class TreeStore:
         self._work_bytes = 0
 
     def put(self, tree: Tree, owner: str) -> Entry:
-        """Have a tree written soon."""
+        """Have a tree written soon. `done` is set even if the disk refuses it: the client gets its answer."""
         entry = Entry(tree, owner)
         self._waiting.append(entry)
         self._added.set()
@@ -75,10 +75,6 @@ class TreeStore:
                 self._usage.started(reservation)
         except StoreError as error:
             self._failed(str(error))
-
-    async def add(self, tree: Tree, owner: str) -> None:
-        """Have a tree written, and wait for that. If the disk refuses it, the client gets its answer all the same."""
-        await self.put(tree, owner).done.wait()
 
     async def run(self) -> None:
         while True:

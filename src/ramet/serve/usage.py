@@ -24,7 +24,7 @@ class UsageFiles:
     """The usage of all keys of a server, in a folder that no other process writes to.
 
     Example:
-        files = UsageFiles(folder, keys)  # usage of today is charged
+        files = UsageFiles(folder, keys)
         files.started(reservation)
         files.save(files.snapshot())
         files.saved()

@@ -237,7 +237,7 @@ def _read(file: str | Path | None, check: str) -> list[Fields]:
     path = Path(file).expanduser()
     if not path.is_file():
         raise ConfigError(
-            f"jsonl: {path} is no regular file" if path.exists() else f"jsonl: the file {path} does not exist"
+            f"jsonl: {path} is not a regular file" if path.exists() else f"jsonl: the file {path} does not exist"
         )
     rows = list(read_lines(path))
     seen: set[str] = set()

@@ -31,7 +31,11 @@ PROSE = re.compile(r"(?:^|\s)(?!(?:sin|cos|tan|log|ln|exp|sqrt)\b)[A-Za-z]{2,}(?
 BOLD = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])([^*\n]+)\*\*(?![\w(*])")
 ROOT = re.compile(r"√[ ]?(\d+|[A-Za-z]|\([^()]*\))")
 MIXED = re.compile(r"(?<![\d./^}])(\d{1,9}) (\d{1,9})/(\d{1,9})(?![\d/])")
-REASON = re.compile(r",?\s+(?:because|since)\b[^$]*\Z", re.IGNORECASE)
+REASON = re.compile(  # right after a number or a formula, to the end of its sentence, and nothing follows from it
+    r"(?:(?<=[\d)}\]$%])|(?<=\b[a-z])),?[ ]+(?:because|since)\b"
+    r"(?!.*\b(?:so|then|thus|hence|therefore|answer)\b)(?:[^$.]|\.\d)*\.?\s*\Z",
+    re.IGNORECASE | re.DOTALL,
+)
 SECONDS = 5.0  # for one comparison
 WRONG = "987654321"
 HELPER = Grader(__name__, library="math_verify")

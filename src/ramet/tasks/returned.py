@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import TypeVar, cast, get_args, get_type_hints
 
@@ -65,15 +66,21 @@ def self_check_of(taskset: Taskset, task: Task) -> tuple[float, float]:
 
 
 def checked_verdict(verdict: object, giver: object, *, where: str, by: str) -> Verdict | None:
-    """A verdict that `giver` returned. `by` is what it is called, `where` the node it is about."""
+    """A verdict that `giver` returned, with its score as a float.
+
+    `by` is what the giver is called, `where` the node that the verdict is about.
+    """
     if verdict is None:
         return None
     if not isinstance(verdict, Verdict):
         raise _fault(giver, "verdict", "ramet.Verdict or None", verdict)
     if not is_score(verdict.score):
         raise PluginError(f"{by} gave {where} the score {verdict.score!r}: a score is a number from 0 to 1")
+    verdict = replace(verdict, score=float(verdict.score))  # of numpy, it could not be stored
     if verdict.how not in HOW:
-        raise PluginError(f"{by} gave {where} a verdict with how={verdict.how!r}: {did_you_mean(verdict.how, HOW)}")
+        raise PluginError(
+            f"{by} gave {where} a verdict with how={verdict.how!r}: {did_you_mean(str(verdict.how), HOW)}"
+        )
     return verdict
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from typing import Any
@@ -10,9 +11,24 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.segment import Segment
 
+from ramet.errors import OutputClosed
 from ramet.types import NOT_PRINTED, printable
 
 PIPED_WIDTH = 100_000  # columns: rows written to a file or a pipe are never wrapped or cut
+
+
+class Terminal(Console):
+    """A console for which a closed output is an error like others, so that what runs ends in order."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise output_closed() from None
+
+
+def output_closed() -> OutputClosed:
+    """The error for output that nothing reads. What is still written to it, and at exit, goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OutputClosed("standard output was closed")
 
 
 class Printable:
@@ -35,7 +51,7 @@ class PrintableHook(RenderHook):
 
 def make_console(**how: Any) -> Console:
     """A console whose text is printed as it is: no markup, no control characters."""
-    console = Console(highlight=False, markup=False, **how)
+    console = Terminal(highlight=False, markup=False, **how)
     console.push_render_hook(PrintableHook())
     return console
 
@@ -64,5 +80,8 @@ def warn(message: str) -> None:
 def print_json(facts: object, *, indent: int | None = 1) -> None:
     """Print JSON on standard output, in Unicode and indented; with `indent=None` on one line, at once."""
     text = json.dumps(facts, ensure_ascii=False, indent=indent, default=str)
-    sys.stdout.write(NOT_PRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(NOT_PRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise output_closed() from None

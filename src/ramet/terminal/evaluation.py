@@ -127,7 +127,7 @@ def _missing(evaluation: Evaluation) -> str:
     """How many items have no result, and what that means for the numbers."""
     failed = len(evaluation.failures)
     total = f"{failed:,} of {failed + len(evaluation.records):,} items"
-    return f"{total} failed and are in no number: run the same command again to try them again"
+    return f"{total} failed and are not counted; run the same command again to retry them"
 
 
 def _print_endings(console: Console, sections: Sequence[Section], run: RunDir) -> None:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from ramet.draw import one_line
+from ramet.draw import counted, one_line
 from ramet.evaluate.format import share
 from ramet.plugins import shortened_each
 from ramet.store.listing import Listing, list_runs
@@ -71,10 +71,10 @@ def row_of(run: Listing) -> list[str]:
     """The cells of one run."""
     if run.problem:
         return [str(run.path), "", one_line(run.problem, 2 * ABOUT_WIDTH), "", "", "", amount(run.size)]
-    done = "" if run.trees is None else "1 tree" if run.trees == 1 else f"{run.trees:,} trees"
+    done = "" if run.trees is None else counted(run.trees, "tree")
     if run.steps is not None:
-        word = "supervised steps" if run.supervised else "steps"
-        done = f"{run.steps:,} of {run.of_steps:,} {word}" if run.of_steps is not None else f"{run.steps:,} {word}"
+        word = "supervised step" if run.supervised else "step"
+        done = counted(run.steps, word) if run.of_steps is None else f"{run.steps:,} of {counted(run.of_steps, word)}"
     success = "" if run.success is None else share(run.success)
     return [
         str(run.path),

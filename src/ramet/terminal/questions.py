@@ -46,8 +46,17 @@ def run_questions(file: str, source: Mapping[str, Any], *, api_key: str | None, 
     engine = open_engine(config.engine, api_key=api_key)
     clones = open_clone_engine(config.engine, config.clone, api_key=api_key)
     batch = Batch(file, config, asked, texts=texts, runs=runs, as_json=as_json)
-    anyio.run(batch.run, engine, clones)
+    try:
+        anyio.run(batch.run, engine, clones)
+    except KeyboardInterrupt:
+        if batch.answers is not None:
+            warn(_resuming(batch.answers))
+        raise
     return batch.print_end()
+
+
+def _resuming(answers: AnswerFile) -> str:
+    return f"finished answers are kept in {answers.path}: run the same command again to resume"
 
 
 class Batch:
@@ -78,8 +87,7 @@ class Batch:
                 try:
                     await self._run_missing(engine, tools, answers)
                 except EngineError as error:
-                    hint = f"finished answers are kept in {answers.path}: run the same command again to resume"
-                    raise EngineError(f"{error} · {hint}") from error
+                    raise EngineError(f"{error} · {_resuming(answers)}") from error
 
     async def _run_missing(self, engine: OpenedEngine, tools: World | None, answers: AnswerFile) -> None:
         missing = answers.missing(self.asked)

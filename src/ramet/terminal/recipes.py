@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-OPEN = "settings behind a # are not set: their value is the one that holds then (limits: those of the first task)"
+OPEN = "settings after a # are not set; the value shown is the one that then applies (limits: those of the first task)"
 
 
 def list_recipes(*, as_json: bool) -> None:

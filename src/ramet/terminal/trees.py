@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
@@ -165,8 +166,9 @@ def show_node(path: Path, index: int, *, tree_id: str | None, as_json: bool) -> 
     if as_json:
         return print_json(node_facts(node) | {"pieces": [asdict(piece) for piece in node.pieces]})
     out.print(f"node {node.index}{_place(tree, node)}: {one_line(node.goal, 200)}", style="bold")
+    turn = itertools.count()  # as `ramet fork --turn` counts them
     for piece in node.pieces:
-        out.rule("sampled" if piece.sampled else "given", style="green" if piece.sampled else "dim")
+        out.rule(f"sampled, turn {next(turn)}" if piece.sampled else "given", style="green" if piece.sampled else "dim")
         out.print(piece.text)
     out.rule(f"{node.stop}" + (f": {node.error}" if node.error else ""))
     return None

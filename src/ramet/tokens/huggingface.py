@@ -37,6 +37,8 @@ class HfTokenizer:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self.inner = tokenizer
+        self.inner.no_truncation()  # a tokenizer.json may have both, from a training
+        self.inner.no_padding()
         self.inner.encode_special_tokens = True  # special tokens in text are plain text
         self._for_control = _twin(tokenizer)
         self._for_control.encode_special_tokens = False

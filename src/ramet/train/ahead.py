@@ -62,7 +62,7 @@ class Ahead:
                 self._replace_pool()
         raise TrainError(
             f"workers: a process that makes demonstrations was killed {TRIES} times before step {step + 1} was made; "
-            "memory may have been short"
+            "the machine may have run out of memory"
         )
 
     def _submit(self, step: int) -> None:

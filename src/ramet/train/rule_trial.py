@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 
 import anyio
 
@@ -14,7 +14,7 @@ from ramet.interfaces import Rule, Taskset
 from ramet.tasks.needs import ample
 from ramet.tasks.play import demonstrate
 from ramet.tasks.returned import budget_of
-from ramet.train.collect import Attempt, step_attempts
+from ramet.train.collect import step_attempts
 from ramet.train.settings import TrainConfig
 from ramet.types import Node, Task, Tree, Verdict
 
@@ -26,33 +26,26 @@ def check_rule(rule: Rule, taskset: Taskset, split: str, config: TrainConfig) ->
     if config.rule in RULES:
         return
     for step in range(TRIED):
-        attempts = step_attempts(taskset, split, _smallest_step(config), step=step)
-        trees = anyio.run(_demonstrations, taskset, attempts)
-        if not trees:
+        group = step_attempts(taskset, split, replace(config, tasks_per_step=1), step=step)
+        shown = anyio.run(_demonstrations, taskset, group[0].task)
+        if not shown:
             return
+        # A rule may need as many trees as a group will have.
+        trees = [replace(tree, id=attempt.id) for attempt, tree in zip(group, cycle(shown), strict=False)]
         compute_credits(rule, group_trees(trees))
         if any(len(tree.nodes) > 1 for tree in trees):
             return
 
 
-def _smallest_step(config: TrainConfig) -> TrainConfig:
-    return replace(config, tasks_per_step=1, group_size=min(config.group_size, 2))
-
-
-async def _demonstrations(taskset: Taskset, attempts: Sequence[Attempt]) -> list[Tree]:
+async def _demonstrations(taskset: Taskset, task: Task) -> list[Tree]:
     """A tree with clones and one without, in tokens of their own; none if the task has no oracle."""
-    trees: list[Tree] = []
-    for attempt, delegate in zip(attempts, (True, False), strict=False):
-        budget = ample(budget_of(taskset, attempt.task))
-        try:
-            tree = await demonstrate(taskset, attempt.task, delegate=delegate, budget=budget)
-        except PluginError:
-            raise
-        except (ConfigError, NotImplementedError):  # no oracle, or verdicts that only a judge can give
-            return []
-        tree.id = attempt.id
-        trees.append(tree)
-    return trees
+    try:
+        budget = ample(budget_of(taskset, task))
+        return [await demonstrate(taskset, task, delegate=delegate, budget=budget) for delegate in (True, False)]
+    except PluginError:
+        raise
+    except (ConfigError, NotImplementedError):  # no oracle, or verdicts that only a judge can give
+        return []
 
 
 def check_group_of_one(rule: Rule, name: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from ramet.credit import Credits, group_trees, load_rule
+from ramet.credit import Credits, compute_credits, group_trees, load_rule
 from ramet.errors import RametError
 from ramet.store.tree_files import read_file
 from ramet.train.refill import without_replaced
@@ -70,10 +70,10 @@ def _compute(run: Path, file: Path) -> Credits | str:
     try:
         rule = load_rule(str(config["rule"]), cast(dict[str, Any], options) if isinstance(options, dict) else {})
         groups = group_trees(read_file(file))
-        credits = rule.credit(groups)
+        credits = compute_credits(rule, groups)
         if config.get("refill"):
             kept = without_replaced(groups, credits.summary.flat, num_groups=int(config["tasks_per_step"]))
-            credits = rule.credit(kept) if len(kept) < len(groups) else credits
+            credits = compute_credits(rule, kept) if len(kept) < len(groups) else credits
     except (RametError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"the credit of this step cannot be computed here: {error}"
     return credits

@@ -70,7 +70,8 @@ class Forks:
             return None if latest(run) else "no checkpoint of this run is here: name a model with ramet view --model"
         model = str(settings.get("model") or "")
         if settings.get("kind") == "http" and model:
-            return None
+            has_ids = settings.get("tokenizer") or self.settings.get("engine.tokenizer")
+            return None if has_ids else "its trees have no token ids: over HTTP, run with --tokenizer to have them"
         return None if model and on_this_machine(model) else f"its model {model!r} is not on this machine"
 
     def start(self, run: Path, tree: Tree, point: ForkPoint) -> int:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from ramet.errors import ConfigError, StoreError
 from ramet.interfaces import HasSizes, NamesSizes, Taskset
 from ramet.report.delegation import Counts, Sample, row_size, size_rows
-from ramet.tasks.registry import load_taskset
+from ramet.tasks.registry import load_taskset, taskset_names
 from ramet.types import is_right
 from ramet.view.catalog import read_config
 from ramet.view.index import Index
@@ -123,9 +123,11 @@ def _cells(samples: Sequence[Sample], *, open_from: float = math.inf) -> list[di
 
 
 def taskset_of(path: Path) -> Taskset | None:
-    """The taskset of a run, if it can be made here."""
+    """The taskset of a run, if it can be made here without running a file that the run names."""
     config = read_config(path)
     name = task_of(config).partition(":")[0]
+    if name not in taskset_names():
+        return None
     options = config.get("taskset")
     try:
         return load_taskset(name, **(cast(dict[str, Any], options) if isinstance(options, dict) else {}))

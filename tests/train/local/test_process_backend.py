@@ -45,7 +45,9 @@ def test_a_run_whose_learner_was_killed_is_resumed_and_has_the_bits_of_a_run_in_
             os.kill(opened[-1].learner.process.pid, signal.SIGKILL)
 
     config = small.config(folder, *SEVERAL, "update.process=true")
-    with pytest.raises(TrainError, match=r"^the process that learns has ended \(SIGKILL; memory may have been short\)"):
+    with pytest.raises(
+        TrainError, match=r"^the process that learns has ended \(SIGKILL; the machine may have run out of memory\)"
+    ):
         train(config, runs=tmp_path / "killed", open_backend=opening, on_step=kill)
     (path,) = (tmp_path / "killed").iterdir()
     resumed = resume(path)

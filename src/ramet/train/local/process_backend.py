@@ -86,7 +86,7 @@ class LearnerProcess:
         if code >= 0:
             return f"exit code {code}"
         killed = signal.Signals(-code).name
-        return f"{killed}; memory may have been short" if -code == signal.SIGKILL else killed
+        return f"{killed}; the machine may have run out of memory" if -code == signal.SIGKILL else killed
 
     def close(self) -> None:
         self._connection.close()

@@ -63,8 +63,12 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
       filters.task_id ? h("button", { type: "button", onclick: () => change("task_id", "") }, `${filters.task_id} ✕`) : null,
       compare, note,
     );
+    drawHeader();
+  }
+
+  function drawHeader() {
     fill(header, COLUMNS.map(([sort, label], i) => h("div", { role: "columnheader", class: `c${i}`, "aria-sort": sort && filters.sort === sort ? (filters.down ? "descending" : "ascending") : null },
-      sort ? h("button", { type: "button", onclick: () => order(sort) }, label, filters.sort === sort ? (filters.down ? " ↓" : " ↑") : "") : label || h("span", { class: "offscreen" }, "compare"))));
+      sort ? h("button", { type: "button", onclick: () => order(sort) }, label, filters.sort === sort ? (filters.down ? " ↓" : " ↑") : "") : label ? `${label}${start ? `: ${short(start, 60)} …` : ""}` : h("span", { class: "offscreen" }, "compare"))));
   }
 
   function order(sort) {
@@ -92,8 +96,11 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
       const answer = await ask("trees", { run, ...filters, offset: page * PAGE, limit: PAGE });
       total = answer.total;
       pages.set(page, answer.rows);
-      if (!page) start = commonStart(answer.rows.map((one) => one.question || ""));
-      note.textContent = `${num(total)} trees`;
+      if (!page) {
+        start = commonStart(answer.rows.map((one) => one.question || ""));
+        drawHeader();
+      }
+      note.textContent = total === 1 ? "1 tree" : `${num(total)} trees`;
     } catch (error) {
       note.textContent = error.message;
       pages.delete(page);
