@@ -34,47 +34,45 @@ OPTIONS_OF = {"task": "taskset", "rule": "credit"}  # tables that belong to what
 EXTENDS = "extends"  # in a file: the name of another one beside it, whose settings it overrides
 
 # What settings are called in other projects, or might be called. Only errors use these names: they are not accepted.
-OTHER_NAMES = {
-    "at_once": "concurrency",
-    "batch_size": "tasks_per_step",
-    "beta": "kl",
-    "budget.context": "window",
-    "budget.keep": "parent_share",
-    "checkpointing": "gradient_checkpointing",
-    "clip": "max_grad_norm",
-    "decay": "weight_decay",
-    "depth": "budget.depth",
-    "gap": "max_logprob_gap",
-    "grad_clip": "max_grad_norm",
-    "group": "group_size",
-    "keep": "keep_checkpoints",
-    "kl_coef": "kl",
-    "lone": "group_of_one",
-    "lora": "lora_rank",
-    "loss.clip": "bounds",
-    "lr": "learning_rate",
-    "max_new_tokens": "budget.tokens",
-    "max_steps": "steps",
-    "max_tokens": "budget.tokens",
-    "model_name": "model",
-    "nodes": "budget.nodes",
-    "num_generations": "group_size",
-    "num_steps": "steps",
-    "number": "num_tasks",
-    "options": "taskset",
-    "rate": "learning_rate",
-    "report_to": "track",
-    "rollouts_per_example": "group_size",
-    "save_steps": "save_every",
-    "seconds": "budget.seconds",
-    "task": "taskset",  # of a question; elsewhere `task` is NAME:SPLIT, and no table
-    "tasks": "tasks_per_step",
-    "tokens": "budget.tokens",
-    "train_batch_size": "tasks_per_step",
-    "trees": "trees_per_step",
-    "update.tokens": "micro_batch_tokens",
-    "warmup": "warmup_steps",
+CALLED_ELSEWHERE = {
+    "aggregation": "loss_agg_mode",
+    "bounds": "clip_eps clip_range clip_ratio cliprange epsilon epsilon_high loss.clip",
+    "budget.depth": "depth",
+    "budget.node_tokens": "max_completion_length max_response_length",
+    "budget.nodes": "nodes",
+    "budget.seconds": "seconds",
+    "budget.tokens": "max_new_tokens max_tokens tokens",
+    "budget.window": "max_prompt_length",
+    "concurrency": "at_once",
+    "epochs": "num_iterations ppo_epochs",
+    "eval.every": "eval_steps test_freq",
+    "gradient_checkpointing": "checkpointing",
+    "group_of_one": "lone",
+    "group_size": "group num_generations rollouts_per_example",
+    "keep_checkpoints": "keep save_total_limit",
+    "kl": "beta kl_coef kl_loss_coef",
+    "learning_rate": "lr rate",
+    "lora_rank": "lora lora_r",
+    "loss.kind": "loss_type",
+    "max_grad_norm": "clip grad_clip",
+    "max_logprob_gap": "gap",
+    "micro_batch_tokens": "gradient_accumulation_steps update.tokens",
+    "mini_batches": "mini_batch_size ppo_mini_batch_size",
+    "model": "model_name",
+    "num_tasks": "number",
+    "parent_share": "budget.keep",
+    "rule": "adv_estimator",
+    "save_every": "save_freq save_steps",
+    "steps": "max_steps num_steps num_train_steps total_training_steps",
+    "tasks_per_step": "batch_size per_device_train_batch_size rollout_batch_size tasks train_batch_size",
+    "taskset": "options task",  # `task` of a question; elsewhere it is NAME:SPLIT, and no table
+    "track": "logger report_to tensorboard wandb",
+    "trees_per_step": "trees",
+    "warmup_steps": "warmup",
+    "weight_decay": "decay",
+    "window": "budget.context",
 }
+OTHER_NAMES = {other: name for name, others in CALLED_ELSEWHERE.items() for other in others.split()}
 # Options of the built-in tasksets. Only errors use them: `file=x` is `taskset.file=x`. A test keeps the list complete.
 TASKSET_OPTIONS = frozenset(
     [
@@ -192,7 +190,7 @@ def taskset_options(words: Sequence[str], *, data: str | None = None) -> dict[st
     settings = settings_of(words)
     for key, value in settings.items():
         if key != "taskset":
-            old, new = _inner(key, value), _inner(OTHER_NAMES.get(key, f"taskset.{key}"), value)
+            old, new = inner_name(key, value), inner_name(OTHER_NAMES.get(key, f"taskset.{key}"), value)
             raise ConfigError(f"unknown setting {old!r}: did you mean {new}?")
     options: object = settings.get("taskset", {})
     if not isinstance(options, dict):
@@ -234,6 +232,8 @@ def _fit(wanted: Any, value: Any, *, key: str, default: Any) -> Any:
         )
     except ValidationError as error:
         message = error.errors()[0]["msg"].lower().replace("a valid tuple", 'a list, like ["a"] or [1, 2]')
+        message = message.replace("field required", "the list should have more items")
+        message = message.replace("tuple should", "the list should").replace(" after validation", "")
         message = message.replace("a valid dictionary", f"a table of settings, like {key}.NAME=VALUE")
         raise ConfigError(f"{key}: {message}; got {value!r}{_nearest(value, wanted)}") from None
 
@@ -268,9 +268,9 @@ def _unknown(key: str, value: Any, kind: Any, *, inside: str) -> str:
         return f"unknown setting {key!r}: did you mean taskset.{key}, an option of the taskset?"
     if name in known and name not in OTHER_NAMES:
         return f"{key} is a string, not a table of settings; got {value!r}"
-    meant = [_inner(inside + place, value) for place in find_settings(kind, name, table=inside.split(".")[-2:-1])]
+    meant = [inner_name(inside + place, value) for place in find_settings(kind, name, table=inside.split(".")[-2:-1])]
     if meant:
-        return f"unknown setting {_inner(key, value)!r}: did you mean {' or '.join(meant)}?"
+        return f"unknown setting {inner_name(key, value)!r}: did you mean {' or '.join(meant)}?"
     return f"unknown setting {key!r}: {did_you_mean(name, known, prefix=inside)}"
 
 
@@ -297,7 +297,7 @@ def _setting_names(kind: Any, inside: str = "") -> Iterator[str]:
             yield from _setting_names(table, f"{inside}{name}.")
 
 
-def _inner(key: str, value: Any) -> str:
+def inner_name(key: str, value: Any) -> str:
     """The first setting in a table, by its whole name; the key itself for a plain value."""
     while isinstance(value, dict) and value:
         name, value = next(iter(cast(dict[str, Any], value).items()))

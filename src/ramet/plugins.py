@@ -124,6 +124,9 @@ def check(found: Any, kind: str, reference: str) -> Any:
     for name in wanted.methods:
         if not callable(getattr(found, name)):
             raise ConfigError(f"{reference}: {name} must be a method; got {type(getattr(found, name)).__name__}")
+    splits = getattr(found, "splits", None)
+    if kind == "taskset" and splits is not None and not isinstance(splits, Mapping | property):
+        raise ConfigError(f'{reference}: splits must be a dict, like {{"train": "what it has"}}; got {splits!r}')
     return found
 
 
@@ -220,7 +223,7 @@ def _is_public(name: str, value: object, module: ModuleType) -> bool:
 
 
 def describe(error: BaseException, file: Path | None = None) -> str:
-    """An exception in one line, with the file and the line it comes from: the last ones in `file`, if it is there.
+    """An exception in one line, with its notes and the file and line it comes from: the last ones in `file`, if known.
 
     One reads "NameError in my_tasks.py, line 12: name 'Budgets' is not defined".
     """
@@ -233,7 +236,8 @@ def describe(error: BaseException, file: Path | None = None) -> str:
         own = own or [frame for frame in frames if frame.filename != __file__]
         place, line = (own[-1].filename, own[-1].lineno) if own else (None, None)
     where = "" if place is None else f" in {Path(place).name}, line {line}"
-    return f"{name}{where}: {message}" if message else f"{name}{where}"
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()) if "\n" not in note)
+    return (f"{name}{where}: {message}" if message else f"{name}{where}") + notes
 
 
 def first_error(error: BaseException) -> BaseException:

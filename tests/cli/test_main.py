@@ -272,6 +272,7 @@ def test_a_question_that_is_not_utf8_gives_no_traceback(tmp_path: Path, server: 
         (["show", "made", "--svg", "nowhere/x.svg"], "cannot write nowhere/x.svg: No such file or directory"),
         (["sql", "made", "selec 1"], "SQL: Parser Error"),
         (["sql", "made", "select nothing from nodes"], "SQL: Binder Error"),
+        (["sql", "made", "select * from tree"], 'Did you mean "trees"?'),
         (["sql", "made", ""], "SQL: "),
     ],
 )

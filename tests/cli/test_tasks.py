@@ -63,6 +63,12 @@ def test_a_taskset_can_be_checked(tmp_path: Path) -> None:
     assert said == "arithmetic:eval  2 tasks, 12 trees (6 delegating): no faults\n"
 
 
+def test_a_check_that_read_no_split_has_not_passed(tmp_path: Path) -> None:
+    done = call(tmp_path, "tasks", "check", "jsonl", "taskset.file=nowhere.jsonl")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.count("not checked: jsonl: the file nowhere.jsonl does not exist") == 3
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

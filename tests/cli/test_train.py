@@ -17,7 +17,7 @@ from ramet.store import RunDir
 from ramet.store.checkpoints import checkpoint_path, latest
 from ramet.train.loop import check_plan
 from ramet.train.settings import TrainConfig, WarmConfig
-from tests.cli.test_main import complaint, printed
+from tests.cli.test_main import call, complaint, printed
 from tests.fork_server import command, environment, installed
 from tests.train import small
 
@@ -154,15 +154,15 @@ def test_built_in_recipes_name_only_what_exists(tmp_path: Path, data: Path, name
 
 
 def test_check_prints_all_settings_and_loads_no_model(tmp_path: Path, data: Path) -> None:
-    said = printed(tmp_path, "train", "selfcest-2wiki-4b", "steps=3", "--check", "--data", str(data))
+    said = printed(tmp_path, "train", "selfcest-2wiki-4b", "steps=30", "--check", "--data", str(data))
     (tmp_path / "again.toml").write_text(said)
     config = load(TrainConfig, file=tmp_path / "again.toml")
     assert (config.steps, config.credit, config.taskset) == (
-        3,
+        30,
         {"clone_weight": "ratio", "call_count": "published"},
         {"data": str(data)},
     )
-    assert json.loads(printed(tmp_path, "train", str(tmp_path / "again.toml"), "--check", "--json"))["steps"] == 3
+    assert json.loads(printed(tmp_path, "train", str(tmp_path / "again.toml"), "--check", "--json"))["steps"] == 30
     assert not (tmp_path / "runs").exists()
     assert "reads 2wiki_train from a data folder" in complaint(tmp_path, "train", "selfcest-2wiki-4b", "--check")
 
@@ -178,6 +178,28 @@ def test_the_single_variant_of_a_recipe_is_checked_and_printed(tmp_path: Path, d
 def test_a_resumed_run_cannot_become_single(tmp_path: Path) -> None:
     said = complaint(tmp_path, "train", "--resume", "runs/x", "--single")
     assert "a resumed run keeps its settings: give only --resume RUN" in said
+
+
+def test_a_warm_up_that_is_longer_than_the_training_is_a_warning(tmp_path: Path) -> None:
+    done = call(tmp_path, "train", "nano", "steps=4", "warm.steps=10", "--check")
+    assert done.stderr.splitlines() == [
+        "ramet: warm.update.warmup_steps=50 is longer than warm.steps=10: the learning rate ends at 0.0006",
+        "ramet: update.warmup_steps=5 is longer than steps=4: the learning rate ends at 0.00024",
+    ]
+    assert done.returncode == 0
+
+
+def test_a_resumed_run_takes_no_recipe(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("steps = 2\n")
+    said = complaint(tmp_path, "train", "mine.toml", "--resume", "runs/x")
+    assert "a resumed run has its own settings: leave 'mine.toml' out" in said
+
+
+def test_a_checkpoint_in_place_of_a_run_is_answered_with_the_run(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "mine", "x", kind="train")
+    (run.path / "checkpoints" / "step-000002").mkdir(parents=True)
+    said = complaint(tmp_path, "train", "--resume", "mine/x/checkpoints/step-000002")
+    assert "it has no meta.json; did you mean mine/x, which it is in?" in " ".join(said.split())
 
 
 def test_without_a_recipe_the_built_in_ones_are_listed(tmp_path: Path) -> None:

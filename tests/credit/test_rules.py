@@ -178,7 +178,7 @@ def test_a_group_that_mixes_tasks_is_refused(rule: Rule):
 @every_rule
 def test_two_questions_under_one_task_id_are_two_tasks(rule: Rule):
     other = replace(plant("b", [0.0]), task=Task(question="2+2", id="sums/1"))
-    with pytest.raises(TrainError, match="mixes 2 tasks"):
+    with pytest.raises(TrainError, match=r"mixes 2 tasks \(sums/1\), which share their id"):
         rule.credit([group(plant("a", [1.0]), other)])
 
 

@@ -314,7 +314,8 @@ def test_tasks_that_no_rule_cuts_are_refused_in_one_line() -> None:
         evaluated("single", "split@4", tasks=["countdown:eval"])
     assert str(error.value) == (
         "split@4 cannot cut the tasks of countdown:eval: "
-        "it can cut arithmetic, codes, craft, textcraft, aggregate, number_search, and tasks with texts"
+        "it can cut arithmetic, codes, craft, textcraft, aggregate, number_search, tasks with texts, and those of "
+        "a taskset with a method split(task, parts)"
     )
     engine = ramet.ScriptedEngine(lambda _: "Answer: 1")
     assert evaluated("single", tasks=["countdown:eval"], n=1, engine=engine).records

@@ -69,6 +69,14 @@ def test_an_error_leaves_no_folder(tmp_path: Path, error: type[BaseException]) -
     assert os.listdir(tmp_path) == []
 
 
+def test_files_of_a_folder_can_be_read_by_those_who_can_read_the_folder(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "step") as folder:
+        (folder / "model.safetensors").touch(mode=0o600)
+        (folder / "config.json").touch()
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "step").iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]
+
+
 def test_the_first_of_two_writers_of_a_folder_wins(tmp_path: Path) -> None:
     path = tmp_path / "model"
 

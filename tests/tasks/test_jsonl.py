@@ -447,7 +447,16 @@ def test_a_custom_check_that_raises_is_a_score_of_zero_with_the_reason(tmp_path:
     task = taskset.task("all", 0)
     node = Node(index=0, parent=None, depth=0, path=(), goal="q", grant=1, answer="5")
     verdict = taskset.verdict(task, taskset.world(task), node)
-    assert verdict == Verdict(score=0.0, how="exact", reason="cannot be checked: KeyError: 'no such field'")
+    assert verdict is not None
+    line = inspect.getsourcelines(raises)[1] + 2
+    reason = f"cannot be checked: KeyError in test_jsonl.py, line {line}: 'no such field'"
+    assert verdict == Verdict(score=0.0, how="exact", reason=reason)
+
+
+def test_a_custom_check_that_raises_is_a_fault_of_the_task(tmp_path: Path) -> None:
+    taskset = JsonLines(file=write(tmp_path, row()), check=f"{__name__}:raises")
+    (fault,) = anyio.run(functools.partial(validate, taskset, "all")).faults
+    assert fault.startswith("jsonl:all/0: KeyError in test_jsonl.py, line ")
 
 
 @pytest.mark.parametrize("check", ["os:getcwd", f"{__name__}:no_arguments"])

@@ -226,7 +226,7 @@ def test_what_a_taskset_raises_is_a_fault_that_names_file_and_line():
     report = anyio.run(partial(validate, Broken(), "train", num_tasks=2))
     assert (report.tasks, report.trees, len(report.faults)) == (2, 0, 12)
     assert report.faults[0].startswith("arithmetic:train/0 (tools, alone): IndexError in test_play.py, line ")
-    assert report.faults[0].endswith(": list index out of range")
+    assert report.faults[0].endswith(": list index out of range (grading node 0 of arithmetic:train/0)")
 
 
 def test_an_oracle_whose_move_was_cut_off_has_nothing_more_to_say():

@@ -25,7 +25,11 @@ from ramet.train.settings import TrainConfig
 from ramet.types import Tree
 from tests.plugin_files import write_plugins
 
-IMPORTS = "from my_tasks import Backwards\nfrom numpy import array, float32\nfrom ramet import Verdict\n"
+IMPORTS = """from dataclasses import replace
+from my_tasks import Backwards
+from numpy import array, float32
+from ramet import Verdict
+"""
 METHODS = {
     "Number": "def verdict(self, task, world, node): return 1.0",
     "Large": "def verdict(self, task, world, node): return Verdict(score=2.0, how='exact')",
@@ -40,6 +44,9 @@ METHODS = {
     "Below": "def size(self, split): return -1",
     "Empty": "def size(self, split): return 0",
     "Missing": "oracle = None",
+    "Raises": "def verdict(self, task, world, node): return Verdict(score=1 / 0, how='exact')",
+    "Listed": "splits = ['train']",
+    "Same": "def task(self, split, index): return replace(super().task(split, index), id='same')",
 }
 FAULTS = {
     "Number": "Number.verdict must return ramet.Verdict or None; got float",
@@ -112,6 +119,12 @@ def test_a_score_of_any_kind_of_number_can_be_stored(folder: Path, score: str) -
     assert [read.root.verdict for read in read_trees(stored.path)] == [tree.root.verdict]
 
 
+def test_a_reward_that_raises_names_the_node_and_the_task(folder: Path) -> None:
+    (fault, *_) = checked("Raises").faults
+    assert fault.startswith("backwards:train/0 (tools, alone): ZeroDivisionError in bad.py, line ")
+    assert fault.endswith(": division by zero (grading node 0 of backwards:train/0)")
+
+
 def test_a_task_that_is_none_is_one_line_in_an_evaluation(folder: Path) -> None:
     with pytest.raises(PluginError, match=r"^Text\.task must return ramet\.Task; got str$"):
         select_items([("bad", load_taskset("bad.py:Text"), "train")], num_tasks=1)
@@ -120,6 +133,17 @@ def test_a_task_that_is_none_is_one_line_in_an_evaluation(folder: Path) -> None:
 def test_a_method_that_is_none_is_found_when_the_taskset_is_loaded(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"^bad\.py:Missing: oracle must be a method; got NoneType$"):
         load_taskset("bad.py:Missing")
+
+
+def test_splits_that_are_no_dict_are_found_when_the_taskset_is_loaded(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^bad\.py:Listed: splits must be a dict, like .*; got \['train'\]$"):
+        load_taskset("bad.py:Listed")
+
+
+def test_tasks_that_share_an_id_are_a_fault(folder: Path) -> None:
+    assert checked("Same") == Report(
+        tasks=2, trees=12, delegating=0, faults=["backwards:train/1 has the id 'same' of another task"]
+    )
 
 
 def test_a_file_without_a_name_lists_its_classes_that_fit(folder: Path) -> None:

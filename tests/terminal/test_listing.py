@@ -9,8 +9,10 @@ import pytest
 from rich.console import Console
 
 import ramet
+from ramet.evaluate.settings import EvaluateConfig
 from ramet.store.listing import look_at
 from ramet.terminal.listing import row_of, table_of
+from tests.evaluate.trees import answered
 
 ROWS = [
     [
@@ -62,6 +64,14 @@ def test_a_training_in_its_supervised_start_shows_the_steps_of_that(tmp_path: Pa
     assert row_of(look_at(run.path))[3] == "3 supervised steps"
     run.log({"success": 0.5})
     assert row_of(look_at(run.path))[3] == "1 step"
+
+
+@pytest.mark.parametrize(("methods", "shown"), [(["clones"], "50%"), (["single", "clones"], "")])
+def test_an_evaluation_of_several_methods_has_no_success(tmp_path: Path, methods: list[str], shown: str) -> None:
+    config = EvaluateConfig(tasks=("codes:eval",), methods=tuple(methods))
+    run = ramet.RunDir.create(tmp_path, "mine", kind="eval", config=config)
+    run.write([answered("5", score=score, name=str(score)) for score in (0.0, 1.0)])
+    assert row_of(look_at(run.path))[4] == shown
 
 
 def test_a_path_longer_than_the_terminal_is_wrapped() -> None:

@@ -37,6 +37,11 @@ def test_open_tables_have_every_setting() -> None:
     assert found["demos"].keys() == {setting.name for setting in fields(DemosConfig)}
 
 
+def test_the_clipping_of_the_kind_of_loss_is_shown() -> None:
+    shown = [effective(recipe("nano", *words))["loss"]["bounds"] for words in (["loss.kind=ppo"], ["loss.kind=plain"])]
+    assert shown == [(0.8, 1.2), None]
+
+
 def test_what_is_set_replaces_what_the_task_the_rule_and_the_run_have() -> None:
     found = effective(recipe("nano", "budget.turns=3", "warm.dialect=tools", "credit.bonus=0.5"))
     assert (found["budget"]["turns"], found["budget"]["children"]) == (3, Budget().children)
@@ -62,7 +67,7 @@ def test_what_is_not_set_is_printed_as_a_comment(capsys: pytest.CaptureFixture[s
     config = recipe("nano")
     print_settings(config, effective(config), as_json=False)
     said = capsys.readouterr().out
-    for line in ("# minutes: not set", "# bounds: not set", "# turns = 10", "# bonus = 0.0", "# weight = 0.0"):
+    for line in ("# minutes: not set", "# bounds = [0.0, 5.0]", "# turns = 10", "# bonus = 0.0", "# weight = 0.0"):
         assert f"\n{line}\n" in said
     assert "\ntokens = 1500\n" in said
     lines = [line.removeprefix("# ") for line in said.splitlines() if " = " in line or "[" in line]

@@ -73,9 +73,11 @@ def test_what_depends_on_the_number_of_steps_is_said(tmp_path: Path, words: list
         (
             {"rule": "average"},
             TrainConfig,
-            "except steps and minutes; for another rule start a new run from it: ramet ",
+            "except steps and minutes; for another rule start a new run from it: "
+            "ramet train runs/x/config.toml model=runs/x warm.steps=0 rule=...",
         ),
-        ({"minutes": 5}, WarmConfig, "except steps; for another minutes"),
+        ({"update": {"learning_rate": 1e-5}}, TrainConfig, "for another update.learning_rate start a new run"),
+        ({"minutes": 5}, WarmConfig, "for another minutes start a new run from it: ramet warmstart runs/x/config.toml"),
         ({"steps": 0}, TrainConfig, "steps is a number from 1 up; got 0"),
         ({"steps": 1.5}, TrainConfig, "steps is a number from 1 up; got 1.5"),
         ({"steps": True}, TrainConfig, "got True"),

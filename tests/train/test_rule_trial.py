@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ramet.errors import ConfigError
+from ramet.errors import ConfigError, TrainError
 from ramet.train.loop import check_plan, train
 from tests.plugin_files import write_plugins
 from tests.train import small
 
 RULES = '''
-from ramet import make_credits
+from ramet import Credit, make_credits
 
 class Misspelt:
     def credit(self, groups):
@@ -26,6 +26,11 @@ class Nothing:
 class Table:
     def credit(self, groups):
         return {}
+
+class Roots:
+    def credit(self, groups):
+        credit = Credit(reward=1.0, baseline=0.0, advantage=1.0, weight=1.0)
+        return make_credits(groups, {(tree.id, 0): credit for group in groups for tree in group.trees})
 
 class Counts:
     """Fails with what it was given."""
@@ -48,6 +53,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_rule_is_tried_on_a_group_of_trees_with_clones_and_without(folder: Path) -> None:
     with pytest.raises(AssertionError, match=r"\[\[True, False, True, False, True\]\]"):
         check_plan(small.config(folder, "rule=rules.py:Counts", "group_size=5", **SUMS))
+
+
+def test_a_rule_that_forgets_clones_is_found_where_the_first_task_needs_none(folder: Path) -> None:
+    task = dict(SUMS, taskset={"operators": [1, 2]})
+    with pytest.raises(TrainError, match=r"^the rule gave no credit to node 1 of tree 00000[1-7]-000-000: all nodes"):
+        check_plan(small.config(folder, "rule=rules.py:Roots", "seed=0", **task))
 
 
 @pytest.mark.parametrize(("rule", "got"), [("Nothing", "NoneType"), ("Table", "dict")])

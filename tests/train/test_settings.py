@@ -84,6 +84,8 @@ def test_reading_settings_loads_no_torch() -> None:
         ("budget.tokens=[0, 3]", "budget.tokens is a whole number from 1 up; got 0"),
         ("budget.seconds=[1.5, 3.0]", "budget.seconds is a limit, or two whole numbers"),
         ("update.learning_rate=0", "update.learning_rate is a number above 0; got 0"),
+        ("update.betas=[0.9]", "update.betas: the list should have more items; got [0.9]"),
+        ("update.betas=[0.9, 0.9, 0.9]", "update.betas: the list should have at most 2 items, not 3; got"),
         ("update.betas=[0.9, 1.0]", "update.betas are two numbers from 0 to below 1"),
         ("update.schedule=square", "update.schedule: input should be"),
         ("loss.kind=dpo", "loss.kind: input should be 'ppo', 'cispo' or 'plain'; got 'dpo'"),

@@ -15,6 +15,7 @@ from ramet.agent.live import LiveLog
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply, ScriptedEngine
+from ramet.store import RunDir
 from ramet.types import Prompt, Tree
 from ramet.view import Viewer, start
 from ramet.view.live import Tail, is_live, touch
@@ -148,3 +149,10 @@ def test_a_large_file_begins_again_with_the_state_of_its_trees(tmp_path: Path, m
     assert lines[starts[-1] + 1]["kind"] == "begin"
     assert lines[starts[-1] + 2]["first_piece"] == 0
     assert tree.answer == "7"
+
+
+def test_a_run_with_steps_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "warm", kind="warmstart")
+    assert is_live(run.path)
+    run.log({"step": 0, "loss": 1.0})
+    assert not is_live(run.path)

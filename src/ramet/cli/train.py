@@ -15,6 +15,7 @@ from ramet.errors import ConfigError
 
 if TYPE_CHECKING:
     from ramet.train.loss import Loss
+    from ramet.train.settings import TrainConfig, WarmConfig
 
 NOTHING_TO_LEARN = (
     "say what to learn from: ramet warmstart task=NAME:SPLIT (demonstrations of its oracle; ramet tasks lists names), "
@@ -69,6 +70,8 @@ def train(
     _warn_of_idle_settings(config.loss, "loss.")
     if (supervised := warm_config(config)) is not None:
         _warn_of_idle_settings(supervised.loss, "warm.loss.")
+        _warn_of_warmup(supervised, "warm.")
+    _warn_of_warmup(config)
     if check:
         plan = loop.check_plan(config)
         for problem in device_problems(config):
@@ -86,6 +89,17 @@ def _warn_of_idle_settings(loss: Loss, inside: str) -> None:
 
     for note in idle_settings(loss, inside=inside):
         warn(note)
+
+
+def _warn_of_warmup(config: TrainConfig | WarmConfig, inside: str = "") -> None:
+    """A learning rate that is still rising when the training ends is rarely meant: often only `steps` was changed."""
+    from ramet.terminal.console import warn
+
+    warmup, steps = config.update.warmup_steps, config.steps
+    if 0 < steps < warmup:
+        rate = config.update.rate_at(steps - 1, steps)
+        longer = f"{inside}update.warmup_steps={warmup} is longer than {inside}steps={steps}"
+        warn(f"{longer}: the learning rate ends at {rate:.3g}")
 
 
 def _lower_overlap(recipe: str | None, words: Sequence[str]) -> Callable[[str], None] | None:
@@ -148,6 +162,10 @@ def _length(run: Path, recipe: str | None, settings: Sequence[str] | None, kind:
     from ramet.terminal.console import warn
     from ramet.train.length import length_notes, parse_length
 
+    if recipe is not None and "=" not in recipe:
+        raise ConfigError(
+            f"a resumed run has its own settings: leave {recipe!r} out, or start a new run without --resume"
+        )
     words = [*([] if recipe is None else [recipe]), *(settings or [])]
     length = parse_length(settings_of(words), run, kind)
     for note in length_notes(RunDir.open(run), kind, length.get("steps")) if length else ():

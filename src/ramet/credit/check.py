@@ -30,7 +30,10 @@ def _check_group(group: Group, *, min_trees: int) -> None:
     tasks = {(tree.task.id, tree.task.question) for tree in group.trees}
     if len(tasks) > 1:
         ids = ", ".join(sorted({task_id for task_id, _ in tasks}))
-        raise TrainError(f"group {group.key} mixes {len(tasks)} tasks ({ids}); all trees of a group have one task")
+        shared = "" if ", " in ids else ", which share their id"
+        raise TrainError(
+            f"group {group.key} mixes {len(tasks)} tasks ({ids}){shared}; all trees of a group have one task"
+        )
 
 
 def _check_tree(tree: Tree) -> None:

@@ -104,7 +104,11 @@ def make_credits(
         own: dict[Key, Credit] = {}
         for tree in group.trees:
             for node in tree.nodes:
-                credit = computed[tree.id, node.index]
+                credit = computed.get((tree.id, node.index))
+                if credit is None:
+                    raise TrainError(
+                        f"the rule gave no credit to node {node.index} of tree {tree.id}: all nodes need one"
+                    )
                 own[tree.id, node.index] = credit if node.has_sampled else replace(credit, weight=0.0)
         members = {tree.id for tree in group.trees}
         known = [*own.values(), *(credit for (tree, _, _), credit in by_turn.items() if tree in members)]

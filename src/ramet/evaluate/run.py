@@ -94,7 +94,10 @@ def _check_splits(methods: Sequence[Method], items: Sequence[Item]) -> None:
     refused = next((item.split for item in items if item.split not in known), None)
     if control is not None and refused is not None:
         rules = ", ".join(splittable())
-        raise ConfigError(f"{control} cannot cut the tasks of {refused}: it can cut {rules}, and tasks with texts")
+        raise ConfigError(
+            f"{control} cannot cut the tasks of {refused}: it can cut {rules}, tasks with texts, and those of a "
+            "taskset with a method split(task, parts)"
+        )
 
 
 def missing_jobs(jobs: Sequence[Job], journal: Journal) -> list[Job]:

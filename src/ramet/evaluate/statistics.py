@@ -89,7 +89,7 @@ def mean(values: Sequence[float], *, seed: int = 0) -> Estimate:
 
     if not values:
         raise ConfigError("a mean needs at least one value")
-    array = np.asarray(values, dtype=float)
+    array = np.sort(np.asarray(values, dtype=float))[::-1]  # the interval does not depend on the order of the items
     value = math.fsum(values) / len(values)
     drawn = np.concatenate([weights @ array for weights in _resamples(len(values), seed)])
     return _with_interval(value, drawn)
@@ -124,6 +124,7 @@ def sign_flip_test(gaps: Sequence[float], *, seed: int = 0) -> float:
         return _sign_test(sum(gap > 0 for gap in gaps), len(sizes))
     import numpy as np
 
+    sizes.sort()
     signs = np.random.default_rng(seed).integers(0, 2, size=(FLIPS, len(sizes))) * 2 - 1
     reached = np.abs(signs @ np.asarray(sizes)) >= abs(math.fsum(gaps)) - 1e-9
     return float((1 + reached.sum()) / (1 + FLIPS))
@@ -190,6 +191,8 @@ def hypervolume_estimate(
     cost, value = np.asarray(costs, dtype=float), np.asarray(values, dtype=float)
     if cost.ndim != 2 or cost.shape != value.shape or not cost.size:
         raise ConfigError("hypervolume_estimate takes costs and values of the same items, one row per cell")
+    order = np.lexsort((*cost, *value))  # the interval does not depend on the order of the items
+    cost, value = cost[:, order], value[:, order]
 
     def area(cost_C: NDArray[np.float64], value_C: NDArray[np.float64]) -> float:
         return hypervolume(list(zip(cost_C.tolist(), value_C.tolist(), strict=True)), reference=reference)

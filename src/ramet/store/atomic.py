@@ -62,12 +62,21 @@ def atomic_folder(path: Path) -> Generator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
+        _share_files(temporary)
         flush_files(temporary)
         temporary.rename(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     flush_folder(path.parent)
+
+
+def _share_files(folder: Path) -> None:
+    """Let those who may read the folder read its files: safetensors writes some that only their owner can read."""
+    mode = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(mode)
 
 
 def temporary_name(path: Path) -> Path:

@@ -25,7 +25,7 @@ class Listing:
     of_steps: int | None = None
     supervised: bool = False  # the steps are those of the supervised start: there are no others yet
     trees: int | None = None
-    success: float | None = None  # newest evaluation or step of a training; mean score of other runs that have one
+    success: float | None = None  # newest evaluation or step of a training; mean score of other runs of one cell
     created: str = ""  # UTC
     size: int = 0  # bytes
     problem: str = ""  # why it cannot be read
@@ -49,7 +49,7 @@ def look_at(path: Path) -> Listing:
     try:
         run = RunDir.open(path)
         meta, config = run.meta, run.settings
-        facts = _training(run, config) if run.kind in ("train", "warmstart") else _trees(run)
+        facts = _training(run, config) if run.kind in ("train", "warmstart") else _trees(run, config)
     except StoreError as error:
         return Listing(path=path, size=size, problem=str(error))
     about = (
@@ -83,9 +83,11 @@ def _training(run: RunDir, config: dict[str, Any]) -> dict[str, Any]:
     return {"steps": len(records), "of_steps": config.get("steps"), "success": newest}
 
 
-def _trees(run: RunDir) -> dict[str, Any]:
+def _trees(run: RunDir, config: dict[str, Any]) -> dict[str, Any]:
+    """The trees and their mean score; none for an evaluation of several cells, where it would mix them."""
     if not run.files():
         return {"trees": 0}
     _, rows = query(run, "select count(*), avg(score) from trees", on_problem=lambda _: None)
     trees, score = rows[0]
-    return {"trees": trees, "success": score}
+    mixed = any(len(config.get(cells) or ()) > 1 for cells in ("tasks", "methods", "budgets"))
+    return {"trees": trees, "success": None if mixed else score}

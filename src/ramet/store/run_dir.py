@@ -99,6 +99,8 @@ class RunDir:
             found: object = json.loads(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             lacks = "it has no meta.json" if self.path.exists() else "it does not exist (ramet ls lists runs)"
+            around = next((parent for parent in self.path.parents if (parent / "meta.json").is_file()), None)
+            lacks += f"; did you mean {around}, which it is in?" if around else ""
             raise StoreError(f"{self.path} is not a run directory: {lacks}") from None
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"cannot read {path}: {reason(error)}") from None

@@ -51,7 +51,8 @@ def query(
             names = [column[0] for column in result.description or []]
             return names, result.fetchall()
         except duckdb.Error as error:
-            raise StoreError(f"SQL: {str(error).strip().splitlines()[0]}") from None
+            said = str(error).strip().partition("\n\n")[0]  # a picture of the query follows
+            raise StoreError(f"SQL: {' '.join(said.split())}") from None
         except (ValueError, OverflowError) as error:  # a value that Python cannot hold, like the year 300000
             raise StoreError(f"SQL: a value of the result cannot be shown: {error}") from None
 

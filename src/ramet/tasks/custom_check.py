@@ -6,6 +6,7 @@ They run in the process of a grader: a check that loops, blocks or crashes costs
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -61,7 +62,7 @@ class CustomCheck:
 
 def run_check(spec: str, answer: str, row: Fields, task_id: str) -> float:
     """The score that a check gives. One that raises has not accepted the answer."""
-    return checked_score(_call(_loaded(spec), answer, row), f"jsonl: {Path(spec).name} on {task_id}")
+    return checked_score(_call(spec, answer, row), f"jsonl: {Path(spec).name} on {task_id}")
 
 
 @cache
@@ -69,14 +70,22 @@ def _loaded(spec: str) -> Check:
     return load_check(spec)
 
 
-def _call(check: Check, answer: str, row: Fields) -> object:
+def _call(spec: str, answer: str, row: Fields) -> object:
+    check = _loaded(spec)
     try:
         return check(answer, row)
     except ConfigError:
         raise
     except Exception as error:  # noqa: BLE001  the user's code may raise anything
         name, message = describe_error(error)
-        raise Unfinished(f"{name}: {' '.join(message.split())}") from None
+        raise Unfinished(f"{name}{_place(error)}: {' '.join(message.split())}") from None
+
+
+def _place(error: Exception) -> str:
+    """The last line of the check that an exception passed through; empty for a function without Python code."""
+    own = traceback.extract_tb(error.__traceback__)[1:]
+    lines = [frame.lineno for frame in own if frame.filename == own[0].filename]
+    return f" in {Path(own[0].filename).name}, line {lines[-1]}" if lines else ""
 
 
 def checked_score(value: object, where: str) -> float:

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -159,7 +160,10 @@ class JsonLines:
         return self.manner.show(oracle, solo=solo, habits=quoting_habits(oracle), seed=(task.id, seed))
 
     def self_check(self, task: Task) -> tuple[float, float]:
-        return self._score(task, self._answer(task)), self._score(task, WRONG)
+        right, wrong = self._score(task, self._answer(task)), 0.0
+        with suppress(Unfinished):  # a check that raises at a wrong answer has not accepted it
+            wrong = self._score(task, WRONG)
+        return right, wrong
 
     def _split(self, split: str) -> list[Fields]:
         """The rows of a split, in the order of the file."""

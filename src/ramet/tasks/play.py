@@ -102,7 +102,11 @@ async def _grade_exactly(tree: Tree, taskset: Taskset, world: World) -> None:
     grader = taskset.grader if isinstance(taskset, HasGrader) else None
     for node in tree.nodes:
         ask = partial(taskset.verdict, tree.task, world, node)
-        verdict = ask() if grader is None else await grader.run(ask)
+        try:
+            verdict = ask() if grader is None else await grader.run(ask)
+        except Exception as error:
+            error.add_note(f"grading {_place(node, tree)}")
+            raise
         node.verdict = checked_verdict(verdict, taskset, where=_place(node, tree), by=taskset.name)
 
 

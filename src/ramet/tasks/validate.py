@@ -12,6 +12,7 @@ from ramet.agent.dialects.terse_calls import fits_line
 from ramet.errors import PluginError, RametError
 from ramet.interfaces import Taskset
 from ramet.plugins import first_error
+from ramet.tasks.grader import Unfinished
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import check_index, check_split
 from ramet.tasks.returned import self_check_of, split_size, task_at, world_of
@@ -32,7 +33,7 @@ class Report:
 
 async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: int = 0) -> Report:
     """Let the oracle play the first tasks of a split, alone and delegating, in every dialect, and check verdicts."""
-    report = Report()
+    report, tasks = Report(), dict[str, Task]()
     try:
         size = split_size(taskset, check_split(taskset, split))
         if size == 0:
@@ -41,6 +42,8 @@ async def validate(taskset: Taskset, split: str, *, num_tasks: int = 5, seed: in
             with _reporting(report, f"{taskset.name}:{split}/{index}"):
                 task = task_at(taskset, split, check_index(taskset, split, index))
                 report.tasks += 1
+                if tasks.setdefault(task.id, task) != task:  # trees of tasks with one id would be one group
+                    report.faults.append(f"{taskset.name}:{split}/{index} has the id {task.id!r} of another task")
                 await _validate_task(taskset, task, report, seed=seed)
     except PluginError as error:  # other tasks would show the same
         report.faults.append(str(error))
@@ -68,9 +71,11 @@ def _reporting(report: Report, what: str) -> Generator[None]:
         yield
     except Exception as error:  # noqa: BLE001  the user's code may raise anything
         cause = first_error(error)
-        if isinstance(cause, RametError):
+        if isinstance(cause, RametError) and not isinstance(cause, Unfinished):
             raise cause from None
-        report.faults.append(f"{what}: {plugins.mistake(error) or plugins.describe(cause)}")
+        report.faults.append(
+            f"{what}: {cause if isinstance(cause, Unfinished) else plugins.mistake(error) or plugins.describe(cause)}"
+        )
 
 
 def dialects_for(taskset: Taskset, task: Task) -> list[str]:

@@ -52,7 +52,7 @@ def _table(name: str, given: Mapping[str, Any] | None, effective: Mapping[str, A
     lines = [f"\n{'# ' if given is None else ''}[{name}]"] if name else []
     values = {**effective, **{key: value for key, value in known.items() if key not in effective}}
     inner = {key: cast(dict[str, Any], value) for key, value in values.items() if isinstance(value, dict)}
-    lines += [_line(key, value, key in known) for key, value in values.items() if key not in inner]
+    lines += [_line(key, value, known.get(key) is not None) for key, value in values.items() if key not in inner]
     for key, value in inner.items():
         lines += _table(f"{name}.{_key(key)}" if name else _key(key), known.get(key), value)
     return lines

@@ -84,21 +84,21 @@ def _print_task(taskset: Taskset, task: Task, tree: Tree) -> None:
 
 
 def check_taskset(taskset: Taskset, split: str | None, *, num_tasks: int) -> bool:
-    """Validate one split, or all of them, and print the faults; True if there are none."""
+    """Validate one split, or all of them, and print the faults; True if there are none and a split was checked."""
     splits = [check_split(taskset, split)] if split else list(taskset.splits)
     valid = [_check_split(taskset, name, num_tasks=num_tasks, skip=split is None) for name in splits]
-    return all(valid)
+    return any(valid) and False not in valid
 
 
-def _check_split(taskset: Taskset, split: str, *, num_tasks: int, skip: bool) -> bool:
-    """Validate one split. `skip`: a split whose files are missing is reported, and counts as valid."""
+def _check_split(taskset: Taskset, split: str, *, num_tasks: int, skip: bool) -> bool | None:
+    """Validate one split. `skip`: one that cannot be read, such as without its files, is reported; None is returned."""
     try:
         report = anyio.run(partial(validate, taskset, split, num_tasks=num_tasks))
     except ConfigError as error:
         if not skip:
             raise
         out.print(f"{taskset.name}:{split}  not checked: {error}", style="yellow")
-        return True
+        return None
     result = f"{len(report.faults)} faults" if report.faults else "no faults"
     trees = f"{report.trees} trees ({report.delegating} delegating)"
     out.print(f"{taskset.name}:{split}  {report.tasks} tasks, {trees}: {result}")

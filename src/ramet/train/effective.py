@@ -10,6 +10,7 @@ from ramet.tasks.returned import budget_of
 from ramet.train.collect import step_attempts
 from ramet.train.demos import shown_demos, warm_table
 from ramet.train.loop import TrainPlan
+from ramet.train.loss import CLIP_BOUNDS, Loss
 from ramet.train.settings import SAME
 
 PLAIN = (str, int, float, list, tuple, dict)
@@ -20,12 +21,18 @@ def effective_settings(plan: TrainPlan) -> dict[str, Any]:
     config = plan.config
     warm = asdict(warm_table(config)) | {"steps": config.warm.get("steps", 0)}
     tables = {
+        "loss": asdict(config.loss) | {"bounds": _clip_bounds(config.loss)},
         "budget": _first_budget(plan) | config.budget,
         "credit": _fields(plan.rule) | config.credit,
         "warm": {name: value for name, value in warm.items() if name not in SAME},
         "demos": asdict(shown_demos(config)),
     }
     return asdict(config) | tables
+
+
+def _clip_bounds(loss: Loss) -> tuple[float, float] | None:
+    """Of the ratio; the loss `plain` has none."""
+    return loss.bounds or (None if loss.kind == "plain" else CLIP_BOUNDS[loss.kind])
 
 
 def _first_budget(plan: TrainPlan) -> dict[str, Any]:

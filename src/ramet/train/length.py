@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ramet.config import load, to_toml
+from ramet.config import inner_name, load, to_toml
 from ramet.errors import ConfigError, StoreError
 from ramet.store import RunDir
 from ramet.store.atomic import write_text
@@ -28,10 +28,11 @@ def parse_length(given: Mapping[str, Any], run: Path, kind: type[TrainConfig] | 
     accepted = [name for name in LENGTH if name in kind.__dataclass_fields__]
     for name, value in given.items():
         if name not in accepted:
-            verb = "train" if kind is TrainConfig else "warmstart"
+            key = inner_name(name, value)
+            command = "train {} model={} warm.steps=0" if kind is TrainConfig else "warmstart {} model={}"
             raise ConfigError(
-                f"a resumed run keeps its settings, except {' and '.join(accepted)}; for another {name} start a new "
-                f"run from it: ramet {verb} {run / 'config.toml'} model={run} {name}=..."
+                f"a resumed run keeps its settings, except {' and '.join(accepted)}; for another {key} start a new "
+                f"run from it: ramet {command.format(run / 'config.toml', run)} {key}=..."
             )
         least = 1 if name == "steps" else 0
         if isinstance(value, bool) or not isinstance(value, int if name == "steps" else (int, float)) or value < least:

@@ -18,16 +18,23 @@ from ramet.train.collect import step_attempts
 from ramet.train.settings import TrainConfig
 from ramet.types import Node, Task, Tree, Verdict
 
+TRIED = 8  # tasks, until one is demonstrated with clones: those of the first steps
+
 
 def check_rule(rule: Rule, taskset: Taskset, split: str, config: TrainConfig) -> None:
-    """Credit a group of demonstrations of the first task, if the rule is not a built-in one and there are any."""
+    """Credit groups of demonstrations, if the rule is not a built-in one and there are any, until one has clones."""
     if config.rule in RULES:
         return
-    group = step_attempts(taskset, split, replace(config, tasks_per_step=1), step=0)
-    shown = anyio.run(_demonstrations, taskset, group[0].task)
-    if shown:  # a rule may need as many trees as a group will have
+    for step in range(TRIED):
+        group = step_attempts(taskset, split, replace(config, tasks_per_step=1), step=step)
+        shown = anyio.run(_demonstrations, taskset, group[0].task)
+        if not shown:
+            return
+        # A rule may need as many trees as a group will have.
         trees = [replace(tree, id=attempt.id) for attempt, tree in zip(group, cycle(shown), strict=False)]
         compute_credits(rule, group_trees(trees))
+        if any(len(tree.nodes) > 1 for tree in trees):
+            return
 
 
 async def _demonstrations(taskset: Taskset, task: Task) -> list[Tree]:

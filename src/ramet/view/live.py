@@ -73,9 +73,13 @@ def _is_locked(run: Path) -> bool:
 
 
 def _is_new(run: Path) -> bool:
-    """Whether it was created a moment ago and has no tree yet."""
+    """Whether it was created a moment ago and has no tree and no step yet."""
     with suppress(OSError):
-        return not RunDir(run).files() and time.time() - (run / "meta.json").stat().st_mtime < RECENT_S
+        metrics = run / "metrics.jsonl"
+        has_steps = metrics.is_file() and metrics.stat().st_size > 0
+        return (
+            not has_steps and not RunDir(run).files() and time.time() - (run / "meta.json").stat().st_mtime < RECENT_S
+        )
     return False
 
 

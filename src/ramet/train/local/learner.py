@@ -101,7 +101,8 @@ def clip_gradients(learner: Learner) -> float:
     norm = float(clip_grad_norm_(learner.masters, learner.max_grad_norm))
     if not torch.isfinite(torch.tensor(norm)):
         discard_gradients(learner)
-        raise TrainError(f"the gradient norm is {norm}. Nothing was changed")
+        what = "weights or credits are too large; try a lower learning_rate"
+        raise TrainError(f"the gradient norm is {norm}: {what}. Nothing was changed")
     return norm
 
 
