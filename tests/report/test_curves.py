@@ -50,6 +50,15 @@ def test_every_behaviour_has_a_plot_and_lines_that_stay_at_zero_are_left_out(tmp
     assert "depth 1" in drawn["granted"].svg
 
 
+def test_updates_have_plots_of_what_was_logged(tmp_path: Path) -> None:
+    update = {"entropy": 0.5, "grad_norm": 0.25, "learning_rate": 1e-5, "clip_fraction": 0.125, "kl": None}
+    drawn = pictures(tmp_path, **update)
+    assert list(drawn)[4:9] == ["entropy", "gradient-norm", "clipped", "learning-rate", "goals"]
+    assert "all updates" in drawn["clipped"].svg
+    assert "last update" not in drawn["clipped"].svg
+    assert "kl" in pictures(tmp_path / "other", kl=0.01)
+
+
 def test_a_run_without_trouble_has_no_plot_of_it(tmp_path: Path) -> None:
     calm = {"refusals": {"same_goal": 0.0}, "faults": 0.0, "stops": {"answered": 1.0, "window": 0.0}, "passed_on": 0.0}
     alone = {"nodes_by_verdict": {"exact": [2, 6], "root": [0, 0]}}

@@ -9,7 +9,7 @@ import { treesTable } from "./trees.js";
 const CURVES = [
   ["success", "success", true], ["delegated", "trees that delegate", true], ["reward", "reward", false], ["eval_success", "success in evaluation", true],
   ["nodes", "nodes per tree", false], ["tokens", "tokens per tree", false], ["critical_path_tokens", "critical path, tokens", false], ["loss", "loss", false],
-  ["entropy", "entropy", false], ["logprob_gap", "log-prob gap", false], ["refused", "refused per tree", false], ["faults", "faults per tree", false],
+  ["entropy", "entropy", false], ["grad_norm", "gradient norm", false], ["logprob_gap", "log-prob gap", false], ["refused", "refused per tree", false], ["faults", "faults per tree", false],
   ["stops/window", "stopped: window full", true], ["stops/budget", "stopped: out of tokens", true], ["flat", "groups without signal", false], ["collect_s", "seconds to collect", false], ["learn_s", "seconds to learn", false],
 ];
 

@@ -1,7 +1,7 @@
 // All runs, newest first.
 import { ask } from "./api.js";
 import { spark } from "./charts.js";
-import { ago, fill, h, isTyping, num, percent, short } from "./dom.js";
+import { ago, fill, h, isTyping, num, percent, plural, short } from "./dom.js";
 
 export const KINDS = { run: "question", train: "training", warmstart: "supervised start", eval: "evaluation", fork: "fork", serve: "server" };
 
@@ -50,7 +50,7 @@ export async function runsPage(root, { go }) {
     return h("div", { role: "listitem" }, h(
       "a", { class: "run-card" + (place === selected ? " on" : ""), href: `#/run/${encodeURIComponent(run.id)}` },
       h("span", { class: "run-name" }, run.id, run.live ? h("span", { class: "chip live" }, "● being written") : null),
-      h("span", { class: "soft" }, `${KINDS[run.kind] || run.kind}${run.steps ? `, ${num(run.steps)} steps` : ""}`),
+      h("span", { class: "soft" }, `${KINDS[run.kind] || run.kind}${run.steps ? `, ${plural(run.steps, "step")}` : ""}`),
       h("span", { class: "run-task" }, short(run.task, 90)),
       h("span", { class: "numbers" }, numbers.map(([name, value]) => h("span", {}, h("i", {}, name), ` ${value}`))),
       spark(run.course, run.kind === "warmstart" ? "loss" : "success"),
