@@ -18,7 +18,7 @@ from ramet.engine.settings import EngineConfig
 from ramet.evaluate import read_records
 from ramet.evaluate.items import Trained
 from ramet.evaluate.model import Model, find_model, weights_hash
-from ramet.evaluate.session import EvalRun
+from ramet.evaluate.session import EvalRun, resolve_eval_config
 from ramet.evaluate.settings import EvaluateConfig
 from ramet.evaluate.suite.definition import find_suite
 from ramet.evaluate.suite.run import resolve_suite
@@ -302,6 +302,15 @@ def test_a_model_brings_the_settings_of_its_training(tmp_path: Path) -> None:
     same, other = find_model(str(run), ["arithmetic:long"]), find_model(str(run), ["arithmetic:long", "craft:easy"])
     assert same.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}, "taskset": options}
     assert other.settings == {"dialect": "terse", "show_budget": True, "budget": {"nodes": 3}}
+
+
+def test_a_model_that_a_file_names_brings_them_too(tmp_path: Path) -> None:
+    run = trained_run(tmp_path, "rl", kind="train", task="arithmetic:train", dialect="terse", budget={"nodes": 3})
+    file = tmp_path / "eval.toml"
+    file.write_text(f'tasks = ["arithmetic:long"]\nbudget = {{nodes = 5}}\nengine = {{model = "{run}"}}\n')
+    config, model = resolve_eval_config([], file=file)
+    assert (config.dialect, config.budget, model.taken_over) == ("terse", {"nodes": 5}, ("dialect=terse",))
+    assert config.engine.model == model.name == str(run / "checkpoints" / "step-000010")
 
 
 def test_an_evaluation_prints_what_it_takes_over_from_the_training_of_its_model(tmp_path: Path) -> None:

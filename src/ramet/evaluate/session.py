@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
@@ -96,16 +96,16 @@ def resolve_eval_config(
         )
     if specs:
         given["tasks"] = specs
-    name = given.get("engine.model") or settings_of(settings).get("engine", {}).get("model")
-    model = None if name is None else find_model(str(name), specs)
-    base = None
-    if model is not None:
-        own = merge_settings(file=file, words=settings, flags=given)
-        check_model(str(name), on_server=names_server(own))
-        base, given["engine.model"] = model.settings, model.name
-        model = replace(model, taken_over=tuple(not_overridden(base, own)))
-    config = load(EvaluateConfig, file=file, words=settings, flags=given, base=base)
-    return config, model or find_model(config.engine.model)
+    own = merge_settings(file=file, words=settings, flags=given)
+    engine, tasks = own.get("engine"), own.get("tasks")
+    name = cast(dict[str, Any], engine).get("model") if isinstance(engine, dict) else None
+    if not name:
+        return load(EvaluateConfig, file=file, words=settings, flags=given), find_model("")
+    model = find_model(str(name), cast(list[str], tasks) if isinstance(tasks, list) else ())
+    check_model(str(name), on_server=names_server(own))
+    given["engine.model"] = model.name
+    config = load(EvaluateConfig, file=file, words=settings, flags=given, base=model.settings)
+    return config, replace(model, taken_over=tuple(not_overridden(model.settings, own)))
 
 
 def run_evaluation(
