@@ -18,6 +18,7 @@ from ramet.errors import ConfigError
 from ramet.report.delegation import delegation_by_size
 from ramet.report.read import read_run
 from ramet.store import RunDir
+from ramet.store.chunks import ChunkWriter
 from ramet.store.seal import write_table
 from ramet.types import Task
 from ramet.view import Viewer, start
@@ -162,6 +163,17 @@ def test_delegation_by_size_of_a_taskset_of_ones_own_comes_from_the_metrics(tmp_
         ("17 or more", 1, 4, 4, 1),
     ]
     assert not (tmp_path / "it-was-run").exists()
+
+
+def test_trees_of_a_server_are_listed_from_the_newest(tmp_path: Path) -> None:
+    run, names = RunDir.create(tmp_path, "server", kind="serve"), ["5f", "c1", "02", "e8", "7a"]
+    writer = ChunkWriter(run, trees=3)
+    for name in names:
+        writer.add([made_tree(name, random.Random(0), nodes=2)])
+    with closing(Index(run.path)) as index:
+        index.refresh()
+        listed = index.page({}, sort="", down=False, offset=0, limit=10)["rows"]
+    assert [row["tree"] for row in listed] == names[::-1]
 
 
 def test_the_page_has_the_sizes_and_counts_of_the_report(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ TABLE = """
 create table trees (
   file varchar, part varchar, step integer, tree varchar, task_id varchar, question varchar, answer varchar,
   stop varchar, score double, verdict varchar, nodes integer, depth integer, tokens bigint, lost bigint,
-  critical bigint, refused integer, wrong integer, seconds double, grant_ bigint, method varchar
+  critical bigint, refused integer, wrong integer, seconds double, grant_ bigint, method varchar, place bigint
 )
 """
 ADD = """
@@ -43,8 +43,8 @@ select filename, nullif(regexp_extract(parse_filename(filename, true), $part, 1)
        count(*), max(depth), sum(tokens), sum(lost_tokens),
        max(critical_path_tokens) filter (where parent is null), sum(num_refused),
        count(*) filter (where score < 1 - 1e-9), max(seconds), max("grant") filter (where parent is null),
-       nullif(regexp_extract(tree, $method, 1), '')
-from read_parquet($files, filename = true) group by filename, tree order by filename, tree
+       nullif(regexp_extract(tree, $method, 1), ''), min(file_row_number)
+from read_parquet($files, filename = true, file_row_number = true) group by filename, tree order by filename, tree
 """
 COLUMNS = (
     *("file", "part", "step", "tree", "task_id", "question", "answer", "stop", "score", "verdict", "nodes", "depth"),
@@ -52,7 +52,7 @@ COLUMNS = (
 )
 SHOWN = ", ".join(name for name in COLUMNS if name != "file")
 SORTS = ("step", "tree", "task_id", "score", "nodes", "depth", "tokens", "critical", "refused", "wrong", "seconds")
-NEWEST = "step desc nulls last, part desc, tree"
+NEWEST = "step desc nulls last, part desc, if(part = 'chunk', -place, 0), tree"  # chunks grow as trees end
 NODE_COLUMNS = (
     *("tree", "node", "parent", "depth", "path", "goal", "grant", "stop", "answer", "value", "error", "score"),
     *("verdict", "verdict_reason", "judgement", *USAGE, "started_s", "ended_s", "turns"),
