@@ -17,6 +17,7 @@ from ramet.types import Node, State, Stop, Tree
 
 FRAMES_PER_SECOND = 8
 WORDS = 400  # characters of what a node writes that are looked at in every frame
+WIDEST = 100  # columns for goals, however wide the terminal is
 GOAL_WIDTH = 40  # characters of a goal that was refused or failed
 COLOURS = {Stop.ANSWERED: "green", Stop.ERROR: "red", Stop.CANCELLED: "red"}
 
@@ -37,7 +38,7 @@ def table(tree: Tree, *, width: int, rows: int | None = None, now: float | None 
     facts = [_facts(tree, node, now) for node, _ in shown]
     digits = len(str(max((node.index for node, _ in shown), default=0)))
     taken = digits + 2 + sum(max(map(len, column)) + 2 for column in zip(*facts, strict=True))  # the goals get the rest
-    room = min(72, width - taken - 1)
+    room = min(WIDEST, width - taken - 1)
     goals = cut_apart([node.goal for node, _ in shown], [max(10, room - len(prefix)) for _, prefix in shown])
     grid = Table.grid(padding=(0, 2))
     grid.add_column(justify="right", no_wrap=True, style="dim")
