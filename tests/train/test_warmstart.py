@@ -275,6 +275,8 @@ def test_trees_that_did_not_score_are_not_shown(tmp_path: Path, folder: Path) ->
     wrong = elsewhere(3, engine=ScriptedEngine(lambda _: "Answer: none"))
     right = elsewhere(3)
     assert filter_by_score([wrong, right], least=1.0, source="here") == [right]
+    with pytest.raises(TrainError, match=r"nothing to learn from; see elsewhere$"):
+        filter_by_score([wrong], least=1.0, source="here", advice="; see elsewhere")
     theirs = RunDir.create(tmp_path, "theirs")
     theirs.write([wrong])
     with pytest.raises(TrainError, match=r"none of the 1 trees of .* scored 1 or more: nothing to learn from"):

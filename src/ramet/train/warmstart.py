@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
+from ramet import plugins
 from ramet.agent.dialects import make_dialect
 from ramet.config import load
 from ramet.errors import TrainError
@@ -165,15 +166,17 @@ async def in_own_tokens(trees: Sequence[Tree], taskset: Taskset, renderer: Token
     return own
 
 
-def filter_by_score(trees: Sequence[Tree], *, least: float, source: str, honest_failures: bool = False) -> list[Tree]:
-    """The good trees; it is an error if there are none."""
+def filter_by_score(
+    trees: Sequence[Tree], *, least: float, source: str, honest_failures: bool = False, advice: str = ""
+) -> list[Tree]:
+    """The good trees; it is an error if there are none. `advice`: what to do then, if no limit ended them."""
     good = good_trees(trees, least=least, honest_failures=honest_failures)
     if not good:
         stops = Counter(str(tree.root.stop) for tree in trees if tree.root.stop not in (None, Stop.ANSWERED))
         limits = ", ".join(f"{number:,} ended by {stop}" for stop, number in stops.most_common())
         raise TrainError(
             f"none of the {len(trees):,} trees of {source} scored {least:g} or more: nothing to learn from"
-            + (f" ({limits}: are the limits of budget too tight?)" if limits else "")
+            + (f" ({limits}: are the limits of budget too tight?)" if limits else advice)
         )
     return good
 
@@ -218,8 +221,13 @@ async def _oracle_step(
 ) -> list[Tree]:
     places = range(step * config.trees_per_step, (step + 1) * config.trees_per_step)
     trees = await demonstrations(taskset, split, config, renderer, places)
-    source = f"the oracle of {config.task}"
-    return filter_by_score(trees, least=config.least, source=source, honest_failures=config.honest_failures)
+    return filter_by_score(
+        trees,
+        least=config.least,
+        source=f"the oracle of {config.task}",
+        honest_failures=config.honest_failures,
+        advice=f"; see ramet tasks check {plugins.shortened(config.task)}",
+    )
 
 
 def make_step(config: WarmConfig, folder: str, step: int) -> list[Tree]:
