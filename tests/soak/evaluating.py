@@ -120,7 +120,8 @@ def eval_faulty_server(place: Place) -> Report:
             ended = evaluation.run_and_kill(place.dice.uniform(0, 2 * RUN_S)) if kill else evaluation.run()
             if ended.code == 0:
                 break
-            report.done["kill -9" if ended.code < 0 else "ended with an engine error"] += 1
+            how = "kill -9" if ended.code < 0 else "items failed" if ended.code == 1 else "ended with an engine error"
+            report.done[how] += 1
             if ended.code > 0:
                 check_complaint(report, ended)
         server.script = make_script(place.dice, 0.0, report.done)

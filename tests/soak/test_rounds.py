@@ -73,7 +73,13 @@ def test_a_server_whose_memory_threads_or_files_grow_is_noticed(grown: dict[str,
 
 @pytest.mark.parametrize(
     ("errors", "problems"),
-    [("ramet: the disk is full\n", 0), ("Traceback (most recent call last):\nOSError\n", 1), ("", 1)],
+    [
+        ("ramet: the disk is full\n", 0),
+        ("ramet: eval/1 (single) has no result: reset\nramet: eval/2 (single) has no result: reset\n", 0),
+        ("ramet: eval/1 (single) has no result: reset\nTraceback (most recent call last):\nOSError\n", 1),
+        ("Traceback (most recent call last):\nOSError\n", 1),
+        ("", 1),
+    ],
 )
 def test_a_traceback_and_a_silent_failure_are_noticed(errors: str, problems: int):
     report = Report()
