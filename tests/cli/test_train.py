@@ -189,6 +189,20 @@ def test_a_warm_up_that_is_longer_than_the_training_is_a_warning(tmp_path: Path)
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        (["credit.clone_cost=0.03"], True),
+        (["credit.clone_cost=0.03", "credit.normalise=false"], False),
+        ([], False),
+    ],
+)
+def test_a_price_with_normalised_advantages_is_a_warning(tmp_path: Path, words: list[str], warned: bool) -> None:
+    done = call(tmp_path, "train", "nano", "rule=selfcest", *words, "--check")
+    assert done.returncode == 0
+    assert ("ramet: a price with credit.normalise=true" in done.stderr) == warned
+
+
 def test_a_resumed_run_takes_no_recipe(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("steps = 2\n")
     said = complaint(tmp_path, "train", "mine.toml", "--resume", "runs/x")

@@ -72,6 +72,7 @@ def train(
         _warn_of_idle_settings(supervised.loss, "warm.loss.")
         _warn_of_warmup(supervised, "warm.")
     _warn_of_warmup(config)
+    _warn_of_normalised_price(config)
     if check:
         plan = loop.check_plan(config)
         for problem in device_problems(config):
@@ -100,6 +101,17 @@ def _warn_of_warmup(config: TrainConfig | WarmConfig, inside: str = "") -> None:
         rate = config.update.rate_at(steps - 1, steps)
         longer = f"{inside}update.warmup_steps={warmup} is longer than {inside}steps={steps}"
         warn(f"{longer}: the learning rate ends at {rate:.3g}")
+
+
+def _warn_of_normalised_price(config: TrainConfig) -> None:
+    """Where all trees of a group are right, such a price is as large as the difference between right and wrong."""
+    from ramet.credit import load_rule
+    from ramet.credit.selfcest import Selfcest
+    from ramet.terminal.console import warn
+
+    rule = load_rule(config.rule, config.credit)
+    if isinstance(rule, Selfcest) and rule.normalise and (rule.clone_cost or rule.token_cost or rule.prompt_cost):
+        warn("a price with credit.normalise=true can end all delegation: set credit.normalise=false (docs/credit.md)")
 
 
 def _lower_overlap(recipe: str | None, words: Sequence[str]) -> Callable[[str], None] | None:
