@@ -26,7 +26,7 @@ from tests.agent.scripts import call, cell, delegate
 
 WIDE = "é漢🌱e\u0301👩\u200d👩"
 DEEP: Any = 1
-for _ in range(5000):
+for _ in range(100_000):  # Python 3.13 writes 10,000 levels
     DEEP = [DEEP]
 
 
