@@ -15,6 +15,7 @@ train or need a shell take seconds: `make docs-check` runs those.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -33,6 +34,7 @@ from typing import Any
 import pytest
 import typer
 
+from ramet import Sandbox
 from ramet.cli.main import app, main
 from ramet.config import load, settings_of
 from ramet.recipes import recipe_file
@@ -288,3 +290,16 @@ def test_the_answers_of_the_documented_questions_are_json_lines(
     test_commands_run(block, folder, server, capfd, monkeypatch)
     (file,) = folder.glob("runs/questions-*/answers.jsonl")
     assert [json.loads(line)["answer"] for line in file.read_text().splitlines()] == ["42", "42"]
+
+
+def test_the_security_page_has_the_default_limits_of_a_cell() -> None:
+    limits = {name: each.default for name, each in inspect.signature(Sandbox).parameters.items()}
+    promised = "Defaults: {seconds:g} s, {memory_mb} MiB, recursion of {recursion} levels, {calls:,} calls and waits"
+    assert promised.format(**limits) in " ".join((ROOT / "docs" / "security.md").read_text().split())
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_the_line_below_the_head_of_a_table_stands_alone(page: Path) -> None:
+    assert [
+        line for line in page.read_text().splitlines() if "|---" in line and not re.fullmatch(r" *[|:-]+", line)
+    ] == []
