@@ -54,6 +54,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", default="runs", help="folder of run directories")
     chosen = parser.parse_args(words)
     small = chosen.steps < 10
+    print("demonstrations, then reward:" if chosen.model == "nano" else "reward:")
     ramet.train(
         model=chosen.model,
         task="codes:train",
