@@ -19,6 +19,7 @@ from ramet.train.loop import check_plan
 from ramet.train.settings import TrainConfig, WarmConfig
 from tests.cli.test_main import call, complaint, printed
 from tests.fork_server import command, environment, installed
+from tests.plugin_files import write_plugins
 from tests.train import small
 
 
@@ -187,6 +188,19 @@ def test_a_warm_up_that_is_longer_than_the_training_is_a_warning(tmp_path: Path)
         "ramet: update.warmup_steps=5 is longer than steps=4: the learning rate ends at 0.00024",
     ]
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("words", "warned"), [([], True), (["budget.window=128"], False)])
+def test_a_window_that_the_oracle_of_another_task_fills_is_a_warning(
+    tmp_path: Path, words: list[str], warned: bool
+) -> None:
+    write_plugins(tmp_path)
+    short = ("task=my_tasks.py:Backwards", "steps=1", "warm.steps=0", "tasks_per_step=1", "group_size=2")
+    done = call(tmp_path, "train", "nano", *short, "update.warmup_steps=0", *words)
+    assert done.returncode == 0
+    assert [line.partition("; ")[0] for line in done.stderr.splitlines()] == warned * [
+        "ramet: backwards:train/0: its oracle is stopped by window, not right, with 1 node and 14 tokens"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def train(
             warn(problem)
         note = preview(plan.taskset, plan.split, config)
         return print_settings(config, effective_settings(plan), as_json=json, note=note)
+    _warn_of_full_window(config, recipe, settings or [])
     with viewing(view, runs):
         lower = _lower_overlap(recipe, settings or [])
         return _watch(partial(loop.train, config, runs=runs, lower_overlap=lower), as_json=json)
@@ -112,6 +113,20 @@ def _warn_of_normalised_price(config: TrainConfig) -> None:
     rule = load_rule(config.rule, config.credit)
     if isinstance(rule, Selfcest) and rule.normalise and (rule.clone_cost or rule.token_cost or rule.prompt_cost):
         warn("a price with credit.normalise=true can end all delegation: set credit.normalise=false (docs/credit.md)")
+
+
+def _warn_of_full_window(config: TrainConfig, recipe: str | None, words: Sequence[str]) -> None:
+    """The window of a recipe may be too small for another task, from which nothing can be learnt then."""
+    from ramet.config import settings_of
+    from ramet.terminal.console import warn
+    from ramet.train import loop
+    from ramet.train.preview import full_window
+
+    if "task" not in settings_of([word for word in (recipe, *words) if word is not None and "=" in word]):
+        return
+    plan = loop.check_plan(config)
+    if note := full_window(plan.taskset, plan.split, config):
+        warn(f"{note}: give a larger budget.window")
 
 
 def _lower_overlap(recipe: str | None, words: Sequence[str]) -> Callable[[str], None] | None:

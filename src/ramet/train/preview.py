@@ -54,9 +54,26 @@ def check_first_task(
 def preview(taskset: Taskset, split: str, config: TrainConfig) -> str:
     """One line about the first task, played by its oracle in the tokens of the model. Loads no model."""
     try:
-        renderer, window = model_tokens(config)
+        tokens = model_tokens(config)
     except ConfigError as error:
         return f"no task was tried: {error}"
+    return describe(*play_first_task(taskset, split, config, *tokens))
+
+
+def full_window(taskset: Taskset, split: str, config: TrainConfig) -> str:
+    """The same line if the window ends the root of the first task, where its oracle fills it; else nothing."""
+    try:
+        tokens = model_tokens(config)
+    except ConfigError:
+        return ""  # the training says so itself
+    task, tree = play_first_task(taskset, split, config, *tokens)
+    return describe(task, tree) if tree.root.stop is Stop.WINDOW else ""
+
+
+def play_first_task(
+    taskset: Taskset, split: str, config: TrainConfig, renderer: TokenRenderer, window: int | None
+) -> tuple[Task, Tree]:
+    """The first task and the tree of its oracle, within the smallest budget that the settings allow."""
     task, budget = check_first_task(taskset, split, config, renderer, window=window)
     play = partial(
         demonstrate,
@@ -70,7 +87,7 @@ def preview(taskset: Taskset, split: str, config: TrainConfig) -> str:
         instructions=config.instructions,
         delegate_instructions=config.delegate_instructions,
     )
-    return describe(task, anyio.run(play))
+    return task, anyio.run(play)
 
 
 def device_problems(config: TrainConfig) -> list[str]:
