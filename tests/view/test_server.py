@@ -25,7 +25,7 @@ from ramet.view import Viewer, start
 from ramet.view.app import host_name, static_files
 from ramet.view.catalog import Catalog, read_text
 from ramet.view.index import Index
-from ramet.view.payloads import METHODS, right_by_method, run_card
+from ramet.view.payloads import METHODS, right_by_cell, run_card
 from ramet.view.training import delegation, same_tasks
 from tests.report.samples import codes_run
 from tests.view.samples import HOSTILE
@@ -210,11 +210,12 @@ def test_an_evaluation_is_listed_filtered_and_compared_by_its_methods(tmp_path: 
     for tree, name in zip(trees, ids, strict=True):
         tree.id, tree.task = name, Task(question="count", id="made:eval/0")
     run.write(trees, name="chunk-000000")
-    scores = {"method": ["clones", "clones", "single"], "score": [1.0, 0.5, 1.0]}
+    scores = {"method": ["clones", "clones", "single"], "score": [1.0, 0.5, 1.0], "budget": [None] * 3}
+    scores["task"] = ["made:eval/0", "made:eval/1", "made:eval/0"]
     write_table(run.path / "records.parquet", pa.table(scores))
-    assert right_by_method(run.path) == [
-        {"method": "clones", "items": 2, "right": 0.5},
-        {"method": "single", "items": 1, "right": 1.0},
+    assert right_by_cell(run.path) == [
+        {"name": "clones", "items": 2, "right": 0.5},
+        {"name": "single", "items": 1, "right": 1.0},
     ]
     index = Index(run.path)
     index.refresh()
@@ -224,6 +225,18 @@ def test_an_evaluation_is_listed_filtered_and_compared_by_its_methods(tmp_path: 
     assert [row[side]["nodes"] for side in ("first", "second")] == [1, 3]
     assert [row[side]["tree"] for side in ("first", "second")] == [ids[1], ids[2]]
     index.close()
+
+
+def test_the_list_of_runs_averages_an_evaluation_over_neither_splits_nor_budgets(tmp_path: Path) -> None:
+    run = RunDir.create_at(tmp_path / "eval", kind="eval")
+    records = {"task": ["craft:easy/0", "craft:easy/1", "craft:hard/0"], "score": [1.0, 1.0, 0.0]}
+    records |= {"method": ["clones"] * 3, "budget": [500, 4000, 500]}
+    write_table(run.path / "records.parquet", pa.table(records))
+    assert [(cell["name"], cell["items"], cell["right"]) for cell in run_card("eval", run.path)["cells"]] == [
+        ("clones, craft:easy, 500 tokens", 1, 1.0),
+        ("clones, craft:easy, 4,000 tokens", 1, 1.0),
+        ("clones, craft:hard, 500 tokens", 1, 0.0),
+    ]
 
 
 def test_a_resumed_run_is_opened_itself_and_a_folder_at_its_next_run(

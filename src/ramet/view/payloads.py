@@ -49,7 +49,7 @@ def run_card(name: str, path: Path) -> dict[str, Any]:
         "task": shortened_each(task_of(read_config(path)))[:200],
         "last": {key: last[key] for key in (WARM_HEADLINE if is_warm else HEADLINE) if key in last},
         "course": loss_course(metrics) if is_warm else [scalars(line).get("success") for line in thin(metrics, 40)],
-        "methods": right_by_method(path),
+        "cells": right_by_cell(path),
     }
 
 
@@ -142,19 +142,38 @@ def evaluation(path: Path, index: Index) -> list[dict[str, Any]]:
     )
 
 
-def right_by_method(path: Path) -> list[dict[str, Any]]:
-    """The methods of an evaluation, each with its number of items and the share that is right."""
+def right_by_cell(path: Path) -> list[dict[str, Any]]:
+    """The cells of an evaluation, a method at a budget on a split: the share of items that are right.
+
+    Nothing is averaged over splits or budgets; a name says which one is meant where there are several.
+    """
     records = path / "records.parquet"
     if not records.is_file() or not is_inside(records, path):
         return []
+    names = ["task", "method", "budget", "score"]
     try:
-        table = cast(dict[str, list[Any]], read_table(records, columns=["method", "score"]).to_pydict())
+        table = cast(dict[str, list[Any]], read_table(records, columns=names).to_pydict())
     except StoreError:
         return []
-    right: dict[str, list[bool]] = {}
-    for method, score in zip(table["method"], table["score"], strict=True):
-        right.setdefault(str(method), []).append(score is not None and score >= 1 - 1e-9)
-    return [{"method": name, "items": len(each), "right": sum(each) / len(each)} for name, each in right.items()]
+    cells: dict[tuple[str, str, int | None], list[bool]] = {}
+    for task, method, budget, score in zip(*(table[name] for name in names), strict=True):
+        key = str(task).rpartition("/")[0], str(method), budget
+        cells.setdefault(key, []).append(score is not None and score >= 1 - 1e-9)
+    keys = sorted(cells, key=lambda key: (*key[:2], math.inf if key[2] is None else key[2]))
+    splits, budgets = len({key[0] for key in keys}) > 1, len({key[2] for key in keys}) > 1
+    return [
+        {
+            "name": _cell_name(*key, with_split=splits, with_budget=budgets),
+            "items": len(cells[key]),
+            "right": sum(cells[key]) / len(cells[key]),
+        }
+        for key in keys
+    ]
+
+
+def _cell_name(split: str, method: str, budget: int | None, *, with_split: bool, with_budget: bool) -> str:
+    tokens = "the task's budget" if budget is None else f"{budget:,} tokens"
+    return ", ".join([method, *([split] if with_split else []), *([tokens] if with_budget else [])])
 
 
 def tree_page(name: str, tree: Tree) -> dict[str, Any]:

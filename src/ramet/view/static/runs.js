@@ -5,6 +5,8 @@ import { ago, fill, h, isTyping, num, percent, plural, short } from "./dom.js";
 
 export const KINDS = { run: "question", train: "training", warmstart: "supervised start", eval: "evaluation", fork: "fork", serve: "server" };
 
+const CELLS = 4; // of an evaluation: methods, at each budget and on each split, that its line shows
+
 export async function runsPage(root, { go }) {
   document.title = "ramet: runs";
   const list = h("div", { class: "runs-list", role: "list" });
@@ -36,7 +38,7 @@ export async function runsPage(root, { go }) {
   }
 
   function header() {
-    return h("div", { class: "run-card run-head", role: "presentation" }, ["run", "kind", "task", "last step, or share right by method", "success or loss", "created"].map((name) => h("span", {}, name)));
+    return h("div", { class: "run-card run-head", role: "presentation" }, ["run", "kind", "task", "last step, or share of items right", "success or loss", "created"].map((name) => h("span", {}, name)));
   }
 
   function card(run, place) {
@@ -45,7 +47,8 @@ export async function runsPage(root, { go }) {
       last.success !== undefined ? ["success", percent(last.success)] : null, last.reward !== undefined ? ["reward", num(last.reward, 2)] : null,
       last.delegated !== undefined ? ["delegated", percent(last.delegated)] : null, last.eval_success !== undefined ? ["eval", percent(last.eval_success)] : null,
       last.tokens !== undefined ? ["tokens", num(Math.round(last.tokens))] : null, run.kind === "warmstart" && last.loss !== undefined ? ["loss", num(last.loss, 3)] : null,
-      ...(last.success === undefined ? run.methods.slice(0, 4).map((one) => [one.method, `${percent(one.right)} of ${num(one.items)}`]) : []),
+      ...(last.success === undefined ? run.cells.slice(0, CELLS).map((one) => [one.name, `${percent(one.right)} of ${num(one.items)}`]) : []),
+      run.cells.length > CELLS ? [`and ${num(run.cells.length - CELLS)} more`, ""] : null,
     ].filter(Boolean);
     return h("div", { role: "listitem" }, h(
       "a", { class: "run-card" + (place === selected ? " on" : ""), href: `#/run/${encodeURIComponent(run.id)}` },
