@@ -57,3 +57,14 @@ def test_columns_with_the_same_name_stay_apart_in_json(tmp_path: Path, capsys: p
     run = ramet.RunDir.create(tmp_path, "run")
     print_query(run.path, "select 1 as a, 2 as a, map{date '2020-01-01': 'nan'::double} as m", as_json=True)
     assert json.loads(capsys.readouterr().out) == [{"a": 1, "a_2": 2, "m": {"2020-01-01": None}}]
+
+
+def test_a_fraction_has_six_digits_for_people_and_all_of_them_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ramet.RunDir.create(tmp_path, "run")
+    query = "select 0.1::double + 0.2::double as a, 2.0::double as b, 123456789.5::double as c"
+    print_query(run.path, query)
+    assert "│ 0.3 │ 2.0 │ 123456789.5 │" in capsys.readouterr().out
+    print_query(run.path, query, as_json=True)
+    assert json.loads(capsys.readouterr().out) == [{"a": 0.1 + 0.2, "b": 2.0, "c": 123456789.5}]

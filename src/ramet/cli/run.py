@@ -203,7 +203,7 @@ def show(
 def sql(
     run: RunPath, query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL for DuckDB.")], json: Json = False
 ) -> None:
-    """Query a RUN directory with SQL. Tables: nodes, trees, metrics; records in an evaluation.
+    """Query a RUN directory with SQL. Tables: nodes, trees, metrics; records in an evaluation; credit in a training.
 
     Example: ramet sql runs/my-run "select depth, count(*), avg(tokens) from nodes group by depth"
     """

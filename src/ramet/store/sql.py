@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,15 @@ from nodes group by tree
 
 
 def query(
-    run: RunDir | Path | str, sql: str, *, on_problem: OnProblem | None = None
+    run: RunDir | Path | str,
+    sql: str,
+    *,
+    on_problem: OnProblem | None = None,
+    tables: Mapping[str, Any] | None = None,
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run SQL over `nodes` (a row per node), `trees` (a row per tree), `metrics` and, for an evaluation, `records`.
 
+    Other `tables`, of Arrow, can be given by name.
     Returns column names and rows. Files that cannot be read are left out and reported to `on_problem`; without it
     they are an error.
     """
@@ -45,6 +51,8 @@ def query(
     with duckdb.connect(":memory:") as database:
         try:
             _create_views(database, run, files)
+            for name, table in (tables or {}).items():
+                database.register(name, table)
             _lock(database, [*files, run.path / "records.parquet", run.path / "metrics.jsonl"])
             _check_select(clean(sql))
             result = database.execute(clean(sql))

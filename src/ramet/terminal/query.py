@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from pathlib import Path
@@ -15,21 +16,25 @@ from rich.table import Table
 from rich.text import Text
 
 from ramet.draw import one_line
-from ramet.store import query
+from ramet.store import RunDir, query
 from ramet.terminal.console import out, print_json, table_console, warn
+from ramet.train.stored_credit import credit_table
 from ramet.types import printable
 
 READABLE = 8  # characters: a column of a table is not narrower, unless its name is
 MAX_RECORDS, LONG_VALUE = 20, 1000  # rows of a query that are printed value by value; characters too long for a table
 MAX_WRAPPED = 500  # rows: Rich needs half a millisecond for each, and prints nothing before it has seen all of them
 CHUNK = 1000  # rows of a long table that are written at a time
+READS_CREDIT = re.compile(r"(?:\bfrom|\bjoin|,)\s+credit\b", re.IGNORECASE)
 
 Rows = Sequence[Sequence[object]]
 
 
 def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
     """Print the rows that a SQL query returns."""
-    names, rows = query(path, sql, on_problem=warn)
+    run = RunDir.open(path)
+    tables = {"credit": credit_table(run, warn)} if READS_CREDIT.search(sql) else None
+    names, rows = query(run, sql, on_problem=warn, tables=tables)
     if as_json:
         keys = _unique(names)
         return print_json([dict(zip(keys, map(_as_json, row), strict=True)) for row in rows])
@@ -70,7 +75,7 @@ def _print_records(names: Sequence[str], rows: Rows) -> None:
     for number, row in enumerate(rows[:MAX_RECORDS], start=1):
         out.rule(f"row {number:,} of {len(rows):,}", align="left")
         for name, value in zip(names, row, strict=True):
-            text = "" if value is None else one_line(str(value)[:LONG_VALUE], max(20, out.width - longest - 2))
+            text = one_line(_text(value)[:LONG_VALUE], max(20, out.width - longest - 2))
             out.print(Text.assemble((f"{name:<{longest}}  ", "dim"), text))
     hidden = len(rows) - MAX_RECORDS
     if hidden > 0:
@@ -82,7 +87,7 @@ def print_table(names: Sequence[str], rows: Rows, console: Console) -> None:
     """A table in which long values are wrapped."""
     table = Table(*names)
     for row in rows:
-        table.add_row(*["" if value is None else str(value) for value in row])
+        table.add_row(*map(_text, row))
     console.print(table)
 
 
@@ -115,8 +120,19 @@ def _line(texts: Sequence[str], widths: Sequence[int], left: str, between: str, 
     return f"{left} {f' {between} '.join(shown)} {right}"
 
 
+def _text(value: object) -> str:
+    """A value for people: a fraction has six digits, and what is missing is empty.
+
+    Example:
+        _text(0.1 + 0.2)  # "0.3"
+    """
+    if isinstance(value, float) and not value.is_integer() and abs(value) < 1e6:
+        return f"{value:.6g}"
+    return "" if value is None else str(value)
+
+
 def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
+    text = _text(value)
     return text if text.isprintable() else printable(" ".join(text.split()))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -35,6 +35,7 @@ from ramet.tasks.question import RunPlan
 from ramet.tasks.registry import short_name
 from ramet.terminal.console import command, out, print_json, warn
 from ramet.terminal.live import summary, watch_tree
+from ramet.train.stored_credit import stored_credit
 from ramet.types import Node, Tree
 
 Config = TypeVar("Config", RunConfig, ServeConfig)
@@ -176,15 +177,30 @@ def show_node(path: Path, index: int, *, tree_id: str | None, as_json: bool) -> 
     if not 0 <= index < len(tree.nodes):
         raise StoreError(f"tree {tree.id} has nodes 0 to {len(tree.nodes) - 1}, not {index}")
     node = tree.nodes[index]
+    run = RunDir.open(path)
+    credit = stored_credit(run, tree.id) if run.kind == "train" else None
     if as_json:
-        return print_json(node_facts(node) | {"pieces": [asdict(piece) for piece in node.pieces]})
+        credit = {} if credit is None else {"credit": credit["nodes"].get(str(index))}
+        return print_json(node_facts(node) | credit | {"pieces": [asdict(piece) for piece in node.pieces]})
     out.print(f"node {node.index}{_place(tree, node)}: {one_line(node.goal, 200)}", style="bold")
+    if credit is not None:
+        out.print(_credit_line(credit, index), style="dim")
     turn = itertools.count()  # as `ramet fork --turn` counts them
     for piece in node.pieces:
         out.rule(f"sampled, turn {next(turn)}" if piece.sampled else "given", style="green" if piece.sampled else "dim")
         out.print(piece.text)
     out.rule(f"{node.stop}" + (f": {node.error}" if node.error else ""))
     return None
+
+
+def _credit_line(credit: Mapping[str, Any], index: int) -> str:
+    """The credit of one node of a training, or why it has none."""
+    if credit["nodes"]:
+        own = credit["nodes"][str(index)]
+        terms = f"reward {own['reward']:.3g}, baseline {own['baseline']:.3g}, advantage {own['advantage']:+.3g}"
+        note = f"; {credit['note']}" if credit["note"] else ""
+        return f"credit by rule {credit['rule']}: {terms}, weight {own['weight']:.3g}{note}"
+    return f"no credit: {credit['why']}"
 
 
 def save_moving_tree(path: Path, file: Path, *, tree_id: str | None) -> None:
