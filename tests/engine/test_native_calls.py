@@ -367,6 +367,29 @@ async def test_native_is_chosen_where_the_model_calls_tools(answer: Answer, dial
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (calls("x"), ""),
+        (says("I am ready."), "it answered in text"),
+        (whole({"message": "needs --enable-auto-tool-choice"}, status=400), "needs --enable-auto-tool-choice"),
+    ],
+)
+async def test_a_model_without_native_calls_is_one_line_with_the_reason(
+    answer: Answer, reason: str, caplog: pytest.LogCaptureFixture
+):
+    async with connected(answer) as (_, engine):
+        await choose_dialect("tools", [engine])
+        await choose_dialect("auto", [engine])
+        lines = [record.getMessage() for record in caplog.records if record.name == "ramet.engine.probing"]
+    assert len(lines) == bool(reason)
+    for line in lines:
+        assert line.startswith("m makes no native tool calls: ")
+        assert line.endswith("; the dialect is tools")
+        assert reason in line
+
+
+@pytest.mark.anyio
 async def test_a_provider_that_is_known_to_call_tools_is_not_asked():
     async with connected(says("x"), provider="openrouter") as (server, engine):
         assert await choose_dialect("auto", [engine]) == "native"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -12,8 +12,9 @@ from ramet.config import AUTO
 from ramet.engine.http import HttpEngine
 from ramet.errors import EngineError
 from ramet.interfaces import Engine
-from ramet.types import Completion, Message, Prompt
+from ramet.types import Message, Prompt
 
+LOG = logging.getLogger(__name__)  # of a server that does not call tools
 PROBE_TOKENS, PROBE_S = 32, 5.0  # the most that finding out may take
 READY: dict[str, Any] = {
     "type": "function",
@@ -27,19 +28,31 @@ ASKED = (Message("system", "You call tools."), Message("user", "Call the tool re
 
 
 async def calls_tools(engine: Engine) -> bool:
-    """Whether a model calls tools natively: known of its provider, or tried with one short request."""
+    """Whether a model calls tools natively: known of its provider, or tried with one short request.
+
+    A server that was tried and did not is logged, with the reason.
+    """
     if not isinstance(engine, HttpEngine) or engine.renderer.exact:
         return False
     if engine.provider.native is not None:
         return engine.provider.native
-    completion: Completion | None = None
-    with anyio.move_on_after(PROBE_S), suppress(EngineError):  # whatever is wrong, the first turn will tell
-        prompt = Prompt(messages=ASKED, ids=None, tools=(READY,))
-        completion = await engine.sample(prompt, max_tokens=PROBE_TOKENS, temperature=0.0)
-    if completion is None:  # a server that refuses tools, or is slow: text works with every server
-        return False
-    still_thinking = completion.finish == "length" and bool(completion.thoughts) and not completion.text
-    return bool(completion.calls) or still_thinking
+    problem = await _problem(engine)
+    if problem is not None:
+        LOG.warning("%s makes no native tool calls: %s; the dialect is tools", engine.model, problem)
+    return problem is None
+
+
+async def _problem(engine: HttpEngine) -> str | None:
+    """Why a model that was asked for a tool call made none; None if it made one, or was going to."""
+    prompt = Prompt(messages=ASKED, ids=None, tools=(READY,))
+    with anyio.move_on_after(PROBE_S):
+        try:
+            completion = await engine.sample(prompt, max_tokens=PROBE_TOKENS, temperature=0.0)
+        except EngineError as error:  # whatever is wrong, the first turn will tell; text works with every server
+            return str(error)
+        still_thinking = completion.finish == "length" and bool(completion.thoughts) and not completion.text
+        return None if completion.calls or still_thinking else "it answered in text"
+    return f"no answer within {PROBE_S:g} s"
 
 
 async def choose_dialect(wanted: str, engines: Sequence[Engine]) -> str:
