@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from ramet.engine.scripted import ScriptedEngine
-from ramet.serve.app import CHAT, Endpoint
+from ramet.serve import app
 from ramet.serve.fields import Fields
 from ramet.serve.server import Served, bind
 from ramet.store import read_trees
@@ -133,35 +133,39 @@ def test_other_paths_and_methods_are_errors_in_the_same_format(server: Served):
         assert response.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_a_mistake_of_the_servers_own_code_is_a_500_that_clients_can_read(tmp_path: Path):
+def check_internal_error(response: httpx.Response, log: str) -> None:
+    """The client gets an error that it can read, the operator one traceback in which nothing can move the cursor."""
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
+    assert response.headers["x-should-retry"] == "false"
+    assert "bug" not in response.text
+    assert log.count("ZeroDivisionError: a bug") == 1
+    assert "Traceback" in log
+    assert "\x1b" not in log
+
+
+def test_a_mistake_of_the_servers_own_code_is_a_500_that_clients_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     def broken(prompt: object) -> str:
-        raise ZeroDivisionError("a bug")
+        raise ZeroDivisionError("a bug\x1b[31m")
 
     with served(tmp_path, engine=ScriptedEngine(broken)) as found:
         response = post(found.url, "hello")
-        assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
-        assert "bug" not in response.text
         until_idle(found)
+    check_internal_error(response, capsys.readouterr().err)
 
 
-def test_a_request_that_no_check_foresaw_is_a_400_with_a_traceback_in_the_log(
-    server: Served, caplog: pytest.LogCaptureFixture
+def test_a_mistake_in_reading_a_request_is_a_500_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     def read(body: Fields, **_: Any) -> Any:
-        raise KeyError("nobody\x1b[31m thought of this")
+        raise ZeroDivisionError("a bug\x1b[31m")
 
-    app = Endpoint(server.service, replace(CHAT, read=read))
-
-    async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            return await client.post("/", json=body("hello"))
-
-    with caplog.at_level("ERROR", "uvicorn.error"):
-        response = anyio.run(ask)
-    assert response.status_code == 400
-    assert "nobody" not in response.text
-    assert "KeyError: 'nobody" in caplog.text
-    assert "\x1b" not in caplog.text
+    monkeypatch.setattr(app, "CHAT", replace(app.CHAT, read=read))
+    with served(tmp_path) as found:
+        response = post(found.url, "hello")
+        until_idle(found)
+    check_internal_error(response, capsys.readouterr().err)
 
 
 def test_the_python_dialect_answers_with_values_of_its_cells(tmp_path: Path):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import time
-import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -51,14 +49,12 @@ from ramet.serve.wire import (
     start_events,
     until_disconnect,
 )
-from ramet.types import printable
 
 TREE_HEADER = "x-ramet-tree"
 KEEP_ALIVE_S = 15.0
 SEND_S = 60.0  # for a client to read one event
 BODIES_TOGETHER = 16  # largest bodies that are read at once
 CLIENT_GONE = 499  # in metrics; no client ever reads it
-ERRORS = logging.getLogger("uvicorn.error")  # on the server's stderr, also with --quiet
 Log = Callable[[str], None]
 
 
@@ -195,19 +191,10 @@ class Endpoint:
             return error.status
 
     def _read(self, body: Fields, account: Account) -> tuple[Ask, Budget]:
-        """What a request asks for, and its budget before its key lowers it.
-
-        An exception that is no `RequestError` means that a check is missing: it is logged, and the client gets a 400.
-        """
+        """What a request asks for, and its budget before its key lowers it."""
         service = self.service
-        try:
-            ask = self.form.read(body, served=service.served, remembered=_remembered(service.store, account))
-            return ask, lowest(service.config.budget, *ask.limits)
-        except RequestError:
-            raise
-        except Exception:  # noqa: BLE001  a bug of ours in reading a request must not be a 500
-            ERRORS.error("a request that could not be read\n%s", printable(traceback.format_exc()))
-            raise RequestError(400, "the request could not be read; the server's log has the details") from None
+        ask = self.form.read(body, served=service.served, remembered=_remembered(service.store, account))
+        return ask, lowest(service.config.budget, *ask.limits)
 
     async def _play(self, ask: Ask, reservation: Reservation, send: Send) -> int:
         lines, heard = anyio.create_memory_object_stream[str](float("inf"))
@@ -368,6 +355,9 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    """A mistake of ours: the client gets an error it can read, the traceback goes to the log of uvicorn."""
+    """A mistake of ours: the client gets an error it can read, the traceback goes to the log of uvicorn.
+
+    The same request would fail again, and tokens may have been spent: clients should not retry by themselves.
+    """
     del request, error
-    return _json(RequestError(500, "the server failed; its log has the details", code="internal_error"))
+    return _json(RequestError(500, "the server failed; its log has the details", code="internal_error", retry=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import sys
@@ -10,7 +11,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -172,6 +173,22 @@ class Listening:
         self.server.should_exit = True
 
 
+class Escaped(logging.Formatter):
+    """Lines and tracebacks of uvicorn's log. They may quote what a client sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+LOG_CONFIG: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"escaped": {"()": Escaped, "format": "ramet: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "escaped", "stream": "ext://sys.stderr"}},
+    "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "ERROR", "propagate": False}},
+}
+
+
 @asynccontextmanager
 async def listening(service: Service, listener: socket.socket) -> AsyncGenerator[Listening]:
     """Accept connections inside the block; at its end, wait for those that are answered."""
@@ -190,6 +207,7 @@ async def listening(service: Service, listener: socket.socket) -> AsyncGenerator
 
     settings = uvicorn.Config(
         make_app(service),
+        log_config=LOG_CONFIG,
         log_level="error",
         access_log=False,
         lifespan="off",
