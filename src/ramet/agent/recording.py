@@ -232,9 +232,10 @@ class Recording:
         for node in self._repeated():
             if any(piece.text and not piece.token_ids for piece in node.pieces):
                 return (
-                    f"no token ids were recorded for node {node.index}; over HTTP, run it with --tokenizer to have them"
+                    f"no token ids were recorded for node {node.index}; over HTTP, run it with --tokenizer to have "
+                    "them, and fork the new tree: texts alone do not say how full its windows were"
                 )
-        return None if exact else "the engine takes text only; give it a tokenizer for exact token ids"
+        return None if exact else "the engine takes text only; give it the model's tokenizer (--tokenizer FOLDER)"
 
     def _interrupted(self) -> str | None:
         """A call that was interrupted was paid for, and it is not recorded when."""
