@@ -68,6 +68,17 @@ def test_decoration_around_an_answer_changes_nothing(text: str, dress: str) -> N
         ("an", ["A"], 0.0),
         ("12", ["1/2"], 0.0),
         ("5 apples", ["5"], 0.0),
+        ("-5%", ["5%"], 0.0),
+        ("\N{MINUS SIGN}5%", ["-5%"], 1.0),
+        ("-5 degrees", ["5 degrees"], 0.0),
+        ("35 miles", ["3.5 miles"], 0.0),
+        ("5.5%", ["55%"], 0.0),
+        ("Boeing 7478", ["Boeing 747-8"], 0.0),
+        ("1,000 m", ["1000 m"], 1.0),
+        ("1990-1995 in Rome", ["1990\N{EN DASH}1995, in Rome"], 1.0),
+        ("9/11 attacks", ["9-11 attacks"], 1.0),
+        ("10.30 am", ["10:30 am"], 1.0),
+        ("March 5, 2020", ["March 5 2020"], 1.0),
     ],
 )
 def test_exact_match(answer: str | None, accepted: list[str], score: float) -> None:

@@ -124,6 +124,78 @@ def test_a_fraction_or_a_power_is_one_number(text: str, number: Fraction | int) 
     assert last_number(text) == last_number(f"It is {text}.") == number
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("#### 18", 18),
+        ("**Answer: 18**", 18),
+        ("$\\boxed{18}$", 18),
+        ("\\boxed{1080\\text{ dollars}}", 1080),
+        ("\\boxed{\\$1,080}", 1080),
+        ("\\boxed{m+n = 73}", 73),
+        ("\\boxed{025}", 25),
+        ("$409 500", 409500),
+        ("1 500 000 cars", 1500000),
+        ("9 220 km²", 9220),
+        ("8 000 people", 8000),
+        ("1.541.000", 1541000),
+        ("5'000", 5000),
+        ("5_000", 5000),
+        ("Section 1.2.3", 3),
+        ("12.05.2023", 2023),
+        ("-$5", -5),
+        ("\N{MINUS SIGN}$1,200", -1200),
+        ("a loss of -£40", -40),
+        ("(-\\$15)", -15),
+        ("from $5-$10", 10),
+        ("Age = - 10", -10),
+        ("12 - 10", 10),
+        ("- 5 apples\n- 3 pears", 3),  # a list
+        ("-5%", -5),
+        ("25%", 25),
+        ("90°", 90),
+        ("90^\\circ", 90),
+        ("\\boxed{145^{\\circ}}", 145),
+        ("x^{2} = 25^\\circ", 25),
+        ("x_1 = 5", 5),
+        ("_5_", 5),
+        ("52_8", None),  # in base eight
+        ("\\boxed{2516_{8}}", None),
+        ("2½ cups", 2 + HALF),
+        ("2 1/2 cups", 2 + HALF),
+        ("3 x 10^8 m/s", 3 * 10**8),
+        ("12 m/s^2", 12),
+        ("$\\frac{14}{3}$", Fraction(14, 3)),
+        ("49.667 minutes", Fraction("49.667")),
+        ("'42'", 42),
+        ("<b>5</b>", 5),
+        ("5€", 5),
+        ("≈ 5.2", Fraction("5.2")),
+    ],
+)
+def test_numbers_as_people_and_models_write_them(text: str, number: Fraction | int | None) -> None:
+    assert last_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("She fills 5 100 ml bottles.", 5),
+        ("60/4 = 15 4-packs", 15),  # this and the next two are from solutions of GSM8K
+        ("28/0.5=56 6-inch pencils", 56),
+        ("20 12-ounce bottles of perfume", 20),
+        ("12 200-kilobyte videos", 12),
+        ("a 3-hour film", 3),
+        ("in 2010, 50-year-olds", 50),
+        ("5 100 ml", 5100),
+        ("5 100 m is far", 5100),
+        ("7, 100 ml bottles", 100),
+    ],
+)
+def test_a_number_of_things_is_read_before_the_size_of_each(text: str, number: int) -> None:
+    assert last_number(text) == number
+
+
 @pytest.mark.parametrize("text", ["1/0", "(x+1)^2", "2^{n+1}", "\\frac{\\pi}{2}", "0^{-1}", "1/10^6"])
 def test_a_formula_is_no_number(text: str) -> None:
     assert last_number(text) is None

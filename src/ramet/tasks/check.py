@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from unicodedata import category, normalize
 
-from ramet.tasks.numbers import only_number
+from ramet.tasks.numbers import only_number, plain_signs
 
 ASCII_MARKS = str.maketrans("", "", string.punctuation)
 MARKS = "\u2212\u00b4\u02bc"  # minus sign and apostrophes, which Unicode does not count as punctuation
+MINUS = re.compile(r"(?<![\w)])-(?=[$£€]?\.?\d)")
+INSIDE = re.compile(r"(?<=\d)[^\w\s,](?=\d)|(?<=\d),(?=\d)(?!\d{3}(?!\d))")  # not the comma of 1,000
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -44,7 +46,13 @@ def _same(answer: str, accepted: str) -> bool:
     number = only_number(accepted)
     if number is not None:
         return only_number(answer) == number
-    return normalise(answer) == normalise(accepted)
+    return normalise(answer) == normalise(accepted) and _marks(answer) == _marks(accepted)
+
+
+def _marks(text: str) -> tuple[int, int]:
+    """The minus signs and the marks inside numbers, which normalising drops: -5% is not 5%, 3.5 km are not 35 km."""
+    text = plain_signs(text)
+    return len(MINUS.findall(text)), len(INSIDE.findall(text))
 
 
 def f1(answer: str | None, accepted: Sequence[str]) -> float:

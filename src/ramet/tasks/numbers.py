@@ -1,7 +1,8 @@
 r"""The numbers in answers: one reader for all graders. Texts are parsed, never evaluated as code.
 
-A number may have digits in groups (`1,234`, `1 234`, `1{,}234`), be a fraction (`5/2`, `\frac{5}{2}`, `1 1/2`) or have
-an exponent (`1.5e3`, `10^{2}`). One of more than a thousand digits is not computed, and counts as no number.
+A number may have digits in groups (`1,234`, `1 234`, `1{,}234`, `1_234`, `1'234`, `1.234.567`), be a fraction (`5/2`,
+`\frac{5}{2}`, `1 1/2`) or have an exponent (`1.5e3`, `10^{2}`). One of more than a thousand digits is not computed, and
+counts as no number. A number of things is read, not the size of each: `15 4-packs` is 15.
 """
 
 from __future__ import annotations
@@ -21,15 +22,20 @@ PLAIN = re.compile(r"-?\d{1,100}")
 PLAIN_END = re.compile(r"(?:[A-Za-z] |[=:] ?|\n)(-?\d{1,100})\.?\Z")  # most answers: no more has to be read
 
 # Digits in groups of three, of two and three (1,00,000), or without groups.
-DIGITS = r"(?:(?<!\d[ ])\d{1,3}(?:(?:[ ]\d{3})+|(?:,\d\d){0,9}(?:,\d{3})+)(?!\d)|\d++)"
-DECIMAL = rf"(?:{DIGITS}(?:\.\d++)?|\.\d++)"
+DIGITS = r"(?:(?<!\d[ ])\d{1,3}(?:(?:[ ]\d{3})+|(?:,\d\d){0,9}(?:,\d{3})+|(?:\.\d{3}){2,9}(?!\.\d))(?!\d)|\d++)"
+DECIMAL = rf"(?:{DIGITS}(?:\.\d++)?|(?<!\d)\.\d++)"
+# What each of several things measures: `100 ml` in `5 100 ml bottles`, `200` in `12 200-kilobyte videos`.
+UNIT = r"(?:[mcdk]?[lgm]|mg|km|oz|lb|kg|[kMGT]B|[kM]?W)"
+EACH = rf"\d++(?:-[A-Za-z]++|[ ]{UNIT}[ ](?!(?:is|was|has|as|plus|minus|times|less)\b)[a-z]+s)\b"
 BRACES = r"\{(?:[^{}\n]|\{[^{}\n]{0,60}\}){0,60}\}"
 POWER = rf"(?:{BRACES}|\{{\S*|\([-+]?\d+\)|[-+]?\d++|[A-Za-z])"
 TOKEN = re.compile(
     rf"""
       \d+/(?:\d+/)+(?P<date>\d+)                                      # only its last part is read
+    | (?<![\d.,])(?P<count>\d++)[ ]{EACH}                            # 5 100 ml bottles
+    | \d++_(?:\d|\{{\d)\d*+\}}?                                        # 52_8, in another base: no number
     | (?P<bracket>\))?\^[ ]?{POWER}                                  # the exponent of a unit, or of a bracket
-    | (?P<sign>(?<!\d)-)?(?:
+    | (?P<sign>(?<!\d)-(?:\\?[$£€])?)?(?:                             # -$5
         (?P<before>\d{{1,9}})?[ ]?\\[dtc]?frac[ ]*(?P<over>{BRACES}|\d)[ ]*(?P<under>{BRACES}|\d)
       | (?P<number>{DECIMAL})(?:
             [ ](?P<top>\d++)[ ]?/[ ]?(?P<bottom>\d++)(?![.,/]?\d)    # 1 1/2
@@ -42,6 +48,9 @@ TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+GROUP = re.compile(r"(?<=\d)['_](?=\d{3}(?!\d))")
+DEGREES = re.compile(r"\^ ?(?:\\circ\b|\{ ?\\circ ?\})")
+GAP = re.compile(r"(?<== )- (?=[\d.\\])")
 TEX_GAP = re.compile(r"(?<=\d)(?:\{,\}|,?\\!|\\[,;: ])(?=\d{3}(?!\d))")
 DASH = re.compile("(?<![^\\s$({\\[=])[\u2012-\u2015](?=[\\d.\\\\])")
 SIGNS = {
@@ -70,7 +79,7 @@ def last_number(text: str | None) -> Number | None:
     text = text[-LONGEST:]
     if "\\" not in text and (end := PLAIN_END.search(text)):
         return int(end[1])
-    text = plain_signs(text)
+    text = _plain(text)
     found = [number for part in boxes(text) if (number := _last(part)) is not None] or [_last(text)]
     values = {None if number is None else _value(number) for number in found}
     return values.pop() if len(values) == 1 else None
@@ -87,9 +96,9 @@ def only_number(text: str) -> Number | None:
         return int(text)
     if len(text) > 2 * MOST_DIGITS:
         return None
-    text = plain_signs(text).strip().strip("*`").removesuffix(".").strip("*`$ ")
+    text = _plain(text).strip().strip("*`").removesuffix(".").strip("*`$ ")
     match = TOKEN.fullmatch(text)
-    return None if match is None or match["date"] or _is_exponent(match) else _value(match)
+    return None if match is None or match["date"] or match["count"] or _is_exponent(match) else _value(match)
 
 
 def same_number(answer: str | None, wanted: str) -> float:
@@ -150,6 +159,11 @@ def _end(text: str, start: int) -> int:
 # Values.
 
 
+def _plain(text: str) -> str:
+    """The text with plain signs, groups of digits and degrees, and a minus sign at its number."""
+    return GAP.sub("-", DEGREES.sub("°", GROUP.sub(",", plain_signs(text))))
+
+
 def _last(text: str) -> re.Match[str] | None:
     """The last number of a text, without exponents of units."""
     found = None
@@ -165,8 +179,8 @@ def _is_exponent(match: re.Match[str]) -> bool:
 
 def _value(match: re.Match[str]) -> Number | None:
     """The value of a number; None for one that is too long, and for a formula."""
-    if match["date"]:
-        return _decimal(match["date"])
+    if match["date"] or match["count"]:
+        return _decimal(match["date"] or match["count"])
     if match["bracket"] or match.string.startswith("^", match.end()):
         return None
     value = _fraction(match) if match["number"] is None else _scaled(match)
@@ -201,6 +215,7 @@ def _decimal(text: str) -> Number | None:
     if len(text) > MOST_DIGITS:
         return None
     text = text.replace(",", "").replace(" ", "")
+    text = text.replace(".", "") if text.count(".") > 1 else text  # 1.234.567
     return Fraction(text) if "." in text else int(text)
 
 
