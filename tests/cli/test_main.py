@@ -306,6 +306,12 @@ def test_a_run_that_cannot_be_read_is_one_line(tmp_path: Path, command: list[str
 # Running.
 
 
+def test_a_dialect_auto_that_is_named_says_why_it_is_not_native(tmp_path: Path, server: Server) -> None:
+    done = call(tmp_path, "run", "2+2?", "--base-url", server.url, "--model", "tiny", "--dialect", "auto", "--json")
+    assert (done.returncode, json.loads(done.stdout)["answer"] is not None) == (0, True)
+    assert done.stderr == "ramet: tiny makes no native tool calls: it answered in text; the dialect is tools\n"
+
+
 def test_a_run_prints_json_and_writes_a_run_directory(tmp_path: Path, server: Server) -> None:
     words = ["--base-url", server.url, "--model", "tiny", "--tokens", "500", "--nodes", "3", "--json"]
     facts = json.loads(printed(tmp_path, "run", "What is 6 × 7?", *words))

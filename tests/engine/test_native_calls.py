@@ -379,8 +379,9 @@ async def test_a_model_without_native_calls_is_one_line_with_the_reason(
     answer: Answer, reason: str, caplog: pytest.LogCaptureFixture
 ):
     async with connected(answer) as (_, engine):
-        await choose_dialect("tools", [engine])
+        await choose_dialect("tools", [engine], explain=True)
         await choose_dialect("auto", [engine])
+        await choose_dialect("auto", [engine], explain=True)
         lines = [record.getMessage() for record in caplog.records if record.name == "ramet.engine.probing"]
     assert len(lines) == bool(reason)
     for line in lines:

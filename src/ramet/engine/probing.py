@@ -27,17 +27,17 @@ READY: dict[str, Any] = {
 ASKED = (Message("system", "You call tools."), Message("user", "Call the tool ready."))
 
 
-async def calls_tools(engine: Engine) -> bool:
+async def calls_tools(engine: Engine, *, explain: bool = False) -> bool:
     """Whether a model calls tools natively: known of its provider, or tried with one short request.
 
-    A server that was tried and did not is logged, with the reason.
+    With `explain`, a line about a server that was tried and did not is logged, with the reason.
     """
     if not isinstance(engine, HttpEngine) or engine.renderer.exact:
         return False
     if engine.provider.native is not None:
         return engine.provider.native
     problem = await _problem(engine)
-    if problem is not None:
+    if problem is not None and explain:
         LOG.warning("%s makes no native tool calls: %s; the dialect is tools", engine.model, problem)
     return problem is None
 
@@ -55,11 +55,11 @@ async def _problem(engine: HttpEngine) -> str | None:
     return f"no answer within {PROBE_S:g} s"
 
 
-async def choose_dialect(wanted: str, engines: Sequence[Engine]) -> str:
+async def choose_dialect(wanted: str, engines: Sequence[Engine], *, explain: bool = False) -> str:
     """The dialect itself; for `auto`, native if all engines call tools, else tools."""
     if wanted != AUTO:
         return wanted
     for engine in engines:
-        if not await calls_tools(engine):
+        if not await calls_tools(engine, explain=explain):
             return "tools"
     return "native"

@@ -38,6 +38,7 @@ class RunPlan:
     task: Task
     taskset: Taskset | None = None  # None: a question in plain text, which has no verdict
     world: World | None = None  # of the settings; None: the taskset's, or the texts of the question
+    names_dialect: bool = False  # the user named the dialect, `auto` perhaps
 
     def plugins(self) -> dict[str, Any]:
         """The plug-ins of the tree, for meta.json."""
@@ -54,7 +55,8 @@ def resolve_run(
     Settings override those that the model was trained with, which override the budget that a taskset declares.
     """
     given = load(RunConfig, file=file, words=words, flags=flags)
-    found = _find_model(given, names_server(merge_settings(file=file, words=words, flags=flags)))
+    own = merge_settings(file=file, words=words, flags=flags)
+    found, names_dialect = _find_model(given, names_server(own)), "dialect" in own
     flags = {**flags, **({"engine.model": found.name} if found.name else {})}
     if given.question == STDIN:
         flags["question"] = read_text(STDIN, limit=given.context_bytes, stdin=stdin).strip()
@@ -64,7 +66,7 @@ def resolve_run(
         base = found.settings | {"budget": _window(found) | found.settings.get("budget", {})}
         config = load(RunConfig, file=file, words=words, flags=flags, base=base)
         texts = read_texts(config.context, limit=config.context_bytes, stdin=stdin)
-        return _checked(plan_question(config, texts))
+        return _checked(replace(plan_question(config, texts), names_dialect=names_dialect))
     taskset, task = named
     for name in INPUTS:
         if getattr(config, name):
@@ -73,7 +75,7 @@ def resolve_run(
     base = found.settings | {"budget": declared | found.settings.get("budget", {})}
     config = load(RunConfig, file=file, words=words, flags=flags, base=base)
     world = make_world(config.world, task) if config.world else None
-    return _checked(RunPlan(config=config, task=task, taskset=taskset, world=world))
+    return _checked(RunPlan(config=config, task=task, taskset=taskset, world=world, names_dialect=names_dialect))
 
 
 def _find_model(config: RunConfig, on_server: bool) -> FoundModel:

@@ -45,7 +45,7 @@ def run_questions(file: str, source: Mapping[str, Any], *, api_key: str | None, 
     clone_config(config.engine, config.clone)  # a bad setting fails before a model is loaded
     engine = open_engine(config.engine, api_key=api_key)
     clones = open_clone_engine(config.engine, config.clone, api_key=api_key)
-    batch = Batch(file, config, asked, texts=texts, runs=runs, as_json=as_json)
+    batch = Batch(file, config, asked, texts=texts, runs=runs, as_json=as_json, names_dialect=plan.names_dialect)
     try:
         anyio.run(batch.run, engine, clones)
     except KeyboardInterrupt:
@@ -71,7 +71,9 @@ class Batch:
         texts: Mapping[str, str],
         runs: Path,
         as_json: bool,
+        names_dialect: bool,
     ) -> None:
+        self.names_dialect = names_dialect
         self.config, self.asked, self.texts = config, asked, texts
         self.file, self.runs, self.as_json = file, runs, as_json
         self.failures = FailuresInARow()
@@ -80,7 +82,9 @@ class Batch:
 
     async def run(self, engine: OpenedEngine, clones: OpenedEngine | None) -> None:
         async with closing(engine, clones), open_world(self.config, {}, None) as tools:
-            config = await check_engines(self.config, engine, clones)  # before a run directory is created
+            config = await check_engines(
+                self.config, engine, clones, explain=self.names_dialect
+            )  # before a run directory is created
             answers = self.answers = AnswerFile.open(self.file, self.config, runs=self.runs)
             self.config, self.clones = config, clones
             with exclusive_lock(answers.run.path):

@@ -82,7 +82,7 @@ async def _serve(
 ) -> None:
     say = None if quiet else print_line
     async with closing(engine, clones):
-        config = await check_engines(config, engine, clones)  # before clients can connect
+        config = await check_engines(config, engine, clones, explain=True)  # before clients can connect
         await serve(config, engine, clone_engine=clones, runs=runs, say=say, on_start=announce)
 
 

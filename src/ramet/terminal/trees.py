@@ -63,7 +63,7 @@ async def _run_question(
     async with closing(engine, judge, clones), open_world(plan.config, plan.task.context, plan.world) as world:
         options = tree_options(plan, engine, world, clones)
         tree_run = TreeRun(plan.task, options)  # refuses what does not fit before the server is asked
-        plan = replace(plan, config=await check_engines(plan.config, engine, clones))
+        plan = replace(plan, config=await check_engines(plan.config, engine, clones, explain=plan.names_dialect))
         if plan.config.dialect != tree_run.tree.dialect:
             tree_run = TreeRun(plan.task, replace(options, dialect=plan.config.dialect))
 
@@ -79,14 +79,18 @@ async def _run_question(
         return tree_run.tree.answer is not None
 
 
-async def check_engines(config: Config, engine: OpenedEngine, clones: OpenedEngine | None) -> Config:
-    """Reach the servers, find out the model if none was named, and choose the dialect."""
+async def check_engines(config: Config, engine: OpenedEngine, clones: OpenedEngine | None, *, explain: bool) -> Config:
+    """Reach the servers, find out the model if none was named, and choose the dialect.
+
+    `explain`: the user named the dialect, so a line says why `auto` is not `native`.
+    """
     for one in (engine, clones):
         if isinstance(one, HttpEngine):
             await check_named(one)
     if isinstance(engine, HttpEngine):
         config = replace(config, engine=replace(config.engine, model=engine.model))
-    dialect = await choose_dialect(config.dialect, [one for one in (engine, clones) if one is not None])
+    engines = [one for one in (engine, clones) if one is not None]
+    dialect = await choose_dialect(config.dialect, engines, explain=explain)
     return replace(config, dialect=dialect)
 
 
