@@ -50,6 +50,16 @@ def test_every_behaviour_has_a_plot_and_lines_that_stay_at_zero_are_left_out(tmp
     assert "depth 1" in drawn["granted"].svg
 
 
+def test_success_on_held_out_tasks_looks_like_no_depth(tmp_path: Path) -> None:
+    deep = {"success_by_depth": [0.5] * 5, "nodes_by_depth": [32] * 5, "eval_success": 0.25, "eval_trees": 32}
+    five = pictures(tmp_path, **deep)["success"].svg
+    shallow = pictures(tmp_path / "other", **deep | {"success_by_depth": [0.5] * 4})["success"].svg
+    assert "var(--black)" in five
+    assert "var(--grey)" in five
+    assert "var(--black)" in shallow
+    assert "var(--grey)" not in shallow
+
+
 def test_updates_have_plots_of_what_was_logged(tmp_path: Path) -> None:
     update = {"entropy": 0.5, "grad_norm": 0.25, "learning_rate": 1e-5, "clip_fraction": 0.125, "kl": None}
     drawn = pictures(tmp_path, **update)

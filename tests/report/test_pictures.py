@@ -76,6 +76,15 @@ def test_an_interrupted_tree_has_a_timeline() -> None:
     assert bars[2].end == grown.seconds
 
 
+def test_the_axis_of_depths_begins_at_the_root(tmp_path: Path) -> None:
+    items = [record("clones", 9, number, 1.0, size=float(number % 2), depth=0) for number in range(20)]
+    section = compare(read_run(run_dir(tmp_path, "run", records=items)))
+    with drawing():
+        drawn = {picture.title: picture.svg for picture in evaluation_pictures(section, name="")}
+    assert "\N{MINUS SIGN}0" not in drawn["Depth by problem size"]
+    assert ">1.0<" in drawn["Depth by problem size"]
+
+
 def test_traits_are_averaged_by_size() -> None:
     items = [record("clones", 9, number, 1.0, size=size, depth=depth) for number, (size, depth) in enumerate(
         [(1.0, 0), (1.0, 2), (4.0, 3)])]  # fmt: skip

@@ -239,6 +239,23 @@ def test_the_list_of_runs_averages_an_evaluation_over_neither_splits_nor_budgets
     ]
 
 
+def test_tasks_that_changed_as_much_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    run = RunDir.create_at(tmp_path / "run", kind="eval")
+    trees = [made_tree(f"clones.own.made:eval/{place}.0", random.Random(1), nodes=1) for place in (10, 9, 2)]
+    for tree in trees:
+        tree.task = Task(question="count", id=tree.id[len("clones.own.") : -2])
+    run.write(trees, name="chunk-000000")
+    index = Index(run.path)
+    index.refresh()
+    rows = same_tasks(index, index, ({"method": "clones.own"}, {"method": "clones.own"}))["rows"]
+    assert [row["task_id"] for row in rows] == ["made:eval/2", "made:eval/9", "made:eval/10"]
+    index.close()
+
+
+def test_only_trees_of_a_training_say_why_they_have_no_credit(client: httpx.Client) -> None:
+    assert ask(client, "credit", run="orchard", tree="orchard").json() == {"nodes": {}, "why": ""}
+
+
 def test_a_resumed_run_is_opened_itself_and_a_folder_at_its_next_run(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,14 @@ QUERY = (
     "select depth, count(*) as nodes, sum(tokens) as tokens, sum(num_refused) as refused, "
     "count(*) filter (stop = 'answered') as answered from nodes group by depth order by depth"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TourConfig:
+    """The settings that the run directory of the tour names."""
+
+    question: str
+    budget: Budget
 
 
 def delegate(goals: Sequence[str], tokens: Sequence[int | None]) -> str:
@@ -80,7 +89,7 @@ def tour(runs: Path, *, pace: float) -> None:
     budget = Budget(tokens=3000, nodes=12, depth=2, seconds=60)
     out.print("A scripted model, the real runtime: 3,000 tokens, 12 nodes, 2 levels.\n", style="bold")
     tree_run = TreeRun(QUESTION, TreeOptions(engine=ScriptedEngine(paced), budget=budget))
-    run_dir = RunDir.create(runs, "tour", config=budget)
+    run_dir = RunDir.create(runs, "tour", config=TourConfig(question=QUESTION, budget=budget))
     anyio.run(partial(run_and_store, tree_run, run_dir))
     out.print(EXPLANATION)
     out.print(f'$ {command()} sql {run_dir.path} "{QUERY}"', style="dim")

@@ -49,7 +49,13 @@ def training_pictures(run: Run, *, name: str) -> list[Picture]:
         line_picture(
             [
                 *by_depth,
-                make_line(metrics, _metric("eval_success"), "root, held-out tasks", 4, count=_metric("eval_trees")),
+                make_line(
+                    metrics,
+                    _metric("eval_success"),
+                    "root, held-out tasks",
+                    max(4, depths),
+                    count=_metric("eval_trees"),
+                ),
             ],
             name=f"{name}success",
             title="Success by depth",

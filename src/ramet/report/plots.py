@@ -302,7 +302,7 @@ def _by_size(section: Section, trait: Trait, *, name: str) -> Picture | None:
         percent_axis(axes, trait.axis)
     else:
         axes.set_ylabel(trait.axis)
-        axes.set_ylim(bottom=-0.05)
+        axes.set_ylim(-0.05, max(1.05, axes.get_ylim()[1]))
     starts = _beyond_from(section)
     if starts is not None:
         axes.axvspan(starts, axes.get_xlim()[1], color=light("shade"), zorder=0, linewidth=0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ramet.credit import Credits
 from ramet.train.stored_credit import step_credits, tree_credit
-from ramet.view.catalog import read_config
+from ramet.view.catalog import read_config, read_meta
 from ramet.view.index import Index
 
 KEPT_STEPS = 6
@@ -24,6 +24,8 @@ class CreditCache:
 
     def of_tree(self, index: Index, tree: str) -> dict[str, Any]:
         """Credit by node index, or one line that says why there is none."""
+        if read_meta(index.run).get("kind") != "train":
+            return {"nodes": {}, "why": ""}
         config = read_config(index.run)
         return tree_credit(config, self._of_step(config, Path(index.file_of(tree))), tree)
 

@@ -142,9 +142,16 @@ def same_tasks(first: Index, second: Index, parts: tuple[Mapping[str, str], Mapp
     """
     sides = [_by_task(index, part) for index, part in zip((first, second), parts, strict=True)]
     shared = [task for task in sides[0] if task in sides[1]]
-    shared.sort(key=lambda task: abs((sides[0][task]["score"] or 0) - (sides[1][task]["score"] or 0)), reverse=True)
+    shared.sort(
+        key=lambda task: (-abs((sides[0][task]["score"] or 0) - (sides[1][task]["score"] or 0)), _natural(task))
+    )
     rows = [{"task_id": task, "first": sides[0][task], "second": sides[1][task]} for task in shared[:MAX_TASKS]]
     return {"rows": rows, "shared": len(shared), "sizes": [len(side) for side in sides]}
+
+
+def _natural(task: str) -> list[tuple[int, str]]:
+    """For sorting: `eval/2` comes before `eval/10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", task)]
 
 
 def _by_task(index: Index, filters: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -42,10 +42,11 @@ const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 export function num(value, digits) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (digits !== undefined) return value.toFixed(digits).replace(/^-(0(\.0*)?)$/, "$1");
-  if (Number.isInteger(value) || Math.abs(value) >= 1000) return WHOLE.format(value);
-  const size = Math.abs(value);
-  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 0.01 || size === 0 ? value.toFixed(2) : value.toExponential(1).replace(".0e", "e");
+  if (value < 0) return num(-value, digits).replace(/^(?=.*[1-9])/, "−");
+  if (digits !== undefined) return value.toFixed(digits);
+  if (Number.isInteger(value) || value >= 1000) return WHOLE.format(value);
+  if (value >= 0.1) return value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
+  return value >= 1e-4 ? String(Number(value.toPrecision(2))) : value.toExponential(1).replace(".0e", "e").replace("-", "−");
 }
 
 /** A number of things: "1 node", "2 nodes". */

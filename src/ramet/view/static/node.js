@@ -89,7 +89,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
     const pairs = [
       ...(credit ? [["reward", num(credit.reward, 2)], ["baseline", num(credit.baseline, 2)], ["advantage", signed(credit.advantage)], ["weight", num(credit.weight, 2)]] : []),
       ["turns", `${node.turns.length} of ${shaped.tree.budget.turns ?? "∞"}`],
-      ["window, peak", `${num(node.usage.peak_window)} of ${num(shaped.tree.budget.window)}`],
+      ["peak window", `${num(node.usage.peak_window)} of ${num(shaped.tree.budget.window)}`],
       ["time", shaped.unit === "s" ? seconds(end - start) : "not measured"],
       ["critical path", `${num(node.usage.critical_path_tokens)} tok`],
       ["prompt", `${num(node.usage.prompt_tokens)}${node.usage.cached_tokens ? `, ${percent(node.usage.cached_tokens / Math.max(1, node.usage.prompt_tokens))} cached` : ""}`],
@@ -109,7 +109,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
     const running = node.state && node.state !== "ended";
     return h(
       "div", { class: "flow" }, h("div", { class: "when wide", "aria-hidden": "true" }, bar(shaped, node)), ledger(shaped, node),
-      h("p", { class: "legend" }, h("span", {}, h("i", { class: "key own" }), `said ${num(own)}`), h("span", {}, h("i", { class: "key lent" }), `clones ${num(clones)}`), h("span", {}, h("i", { class: "key back" }), `${running ? "left" : "returned"} ${num(back)} of ${num(node.grant)}`), node.usage.lost_tokens ? h("span", {}, `lost ${num(node.usage.lost_tokens)}`) : null),
+      h("p", { class: "legend" }, h("span", {}, h("i", { class: "key own" }), `said ${num(own)}`), h("span", {}, h("i", { class: "key lent" }), `clones ${num(clones)}`), h("span", {}, h("i", { class: "key back" }), `${running ? "left" : "returned"} ${num(back)} of ${num(node.grant)} tok`), node.usage.lost_tokens ? h("span", {}, `lost ${num(node.usage.lost_tokens)}`) : null),
     );
   }
 

@@ -95,7 +95,7 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
     const bySize = by_size.map((one) => ({ ...one, row: one.size }));
     const byDepth = by_depth.map((one) => ({ ...one, row: one.depth }));
     const trees = by_depth.filter((one) => one.depth === 0).reduce((sum, one) => sum + one.n, 0);
-    const note = `${plural(trees, "tree")} in ${steps.length < of ? `${steps.length} of ` : ""}${plural(of, "step")}; click a step for its trees`;
+    const note = `${plural(trees, "tree")} in ${steps.length < of ? `${steps.length} of ` : ""}${plural(of, "step")}, first → last beside a row; click a step for its trees`;
     const longest = Math.max(...[...(sizes.length > 1 ? sizes : []), ...depths].map((row) => row.label.length));
     const common = { steps, longest, onstep: step };
     return [
@@ -109,12 +109,12 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
   function evaluation() {
     if (!known.evaluation.length) return null;
     const cells = known.evaluation;
-    const names = ["method", "tasks", "right", "items", "budget", "tokens", "critical path", "nodes", "delegated", "time"];
+    const names = ["method", "tasks", "right", "items", "budget, tokens", "generated", "critical path", "nodes", "delegated", "time"];
     const trees = (cell, wrong) => { const set = METHOD.exec(cell.tree ?? ""); return set && !isFile ? `#/run/${name}/trees?method=${encodeURIComponent(set[1])}${wrong ? "&wrong=root" : ""}` : null; };
     const linked = (address, text) => (address ? h("a", { href: address }, text) : text);
     return h(
       "div", { class: "scroll-x", tabindex: "0", role: "region", "aria-label": "Evaluation" },
-      h("table", { class: "plain" }, h("caption", {}, "Evaluation", h("span", { class: "soft" }, " means over items; a method opens its trees, a share those that are wrong")), h("thead", {}, h("tr", {}, names.map((one, i) => h("th", { scope: "col", class: i < 3 ? "left" : null }, one)))),
+      h("table", { class: "plain" }, h("caption", {}, h("span", { class: "head" }, "Evaluation", h("span", { class: "soft" }, " means over items, generated and critical path in tokens; a method opens its trees, a share those that are wrong"))), h("thead", {}, h("tr", {}, names.map((one, i) => h("th", { scope: "col", class: i < 3 ? "left" : null }, one)))),
         h("tbody", {}, cells.map((cell) => h("tr", {},
           h("th", { scope: "row" }, linked(trees(cell, false), cell.method)), h("td", { class: "left" }, cell.bucket),
           h("td", { class: "left" }, h("span", { class: "share" }, h("i", { style: { width: `${100 * cell.right_share}%` } })), linked(trees(cell, true), percent(cell.right_share))), h("td", {}, num(cell.items)), h("td", {}, cell.budget === null ? "the task's" : num(cell.budget)), h("td", {}, num(Math.round(cell.generated))), h("td", {}, num(Math.round(cell.critical))), h("td", {}, num(cell.nodes, 1)), h("td", {}, percent(cell.delegated)), h("td", {}, seconds(cell.seconds)))))),
@@ -170,7 +170,7 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
     const worse = rows.filter((row) => row.second.score < row.first.score - 1e-9).length;
     const pair = (row, key, draw) => [draw(row.first[key]), h("span", { class: "soft" }, " → "), draw(row.second[key])];
     const summary = `${num(found.shared)} tasks in both: ${better} better, ${worse} worse, ${rows.length - better - worse} as before. ` +
-      `Right ${percent(mean("first", "score"))} → ${percent(mean("second", "score"))}, delegated ${percent(mean("first", "delegated"))} → ${percent(mean("second", "delegated"))}, tokens ${num(Math.round(mean("first", "tokens")))} → ${num(Math.round(mean("second", "tokens")))}.`;
+      `Mean score ${percent(mean("first", "score"))} → ${percent(mean("second", "score"))}, delegated ${percent(mean("first", "delegated"))} → ${percent(mean("second", "delegated"))}, tokens ${num(Math.round(mean("first", "tokens")))} → ${num(Math.round(mean("second", "tokens")))}.`;
     const link = (row) => `#/compare?run=${name}&tree=${encodeURIComponent(row.first.tree)}&run2=${encodeURIComponent(second.run)}&tree2=${encodeURIComponent(row.second.tree)}`;
     return [
       h("p", { class: "lead" }, summary),

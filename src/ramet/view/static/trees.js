@@ -6,6 +6,7 @@ import { fill, h, isTyping, mark, num, seconds, select, short, stepNumber } from
 const NARROW = window.matchMedia("(max-width: 900px)");
 const HEIGHT = NARROW.matches ? 52 : 30; // on a phone a tree has two lines
 const PAGE = 100;
+const PARTS = { step: "training steps", eval: "evaluations", replay: "replays" };
 const COLUMNS = [
   ["", ""], ["step", "step"], ["tree", "tree"], ["task_id", "task"], ["", "question and answer"], ["score", "verdict"], ["nodes", "nodes"], ["depth", "depth"],
   ["tokens", "tokens"], ["critical", "critical path"], ["refused", "refused"], ["seconds", "time"],
@@ -58,7 +59,7 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
       select("stop", filters.stop || "", any(values.stop), (value) => change("stop", value)),
       select("depth", filters.depth || "", any(values.depth), (value) => change("depth", value)),
       values.methods.length > 1 ? select("method", filters.method || "", any(values.methods.map((one) => one.method)), (value) => change("method", value)) : null,
-      parts.length > 1 ? select("part", filters.part || "", any(parts), (value) => { delete filters.step; change("part", value); }) : null,
+      parts.length > 1 ? select("from", filters.part || "", [["", "any"], ...parts.map((part) => [part, PARTS[part] ?? part])], (value) => { delete filters.step; change("part", value); }) : null,
       filters.step !== undefined ? h("button", { type: "button", title: "show all steps", onclick: () => change("step", "") }, `${filters.part === "eval" ? "after step" : "step"} ${stepNumber(filters.step, filters.part)} ✕`) : null,
       filters.task_id ? h("button", { type: "button", onclick: () => change("task_id", "") }, `${filters.task_id} ✕`) : null,
       compare, note,
@@ -132,7 +133,7 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
       box, stepOf(tree),
       h("a", { href: link(tree) }, short(tree.tree, 40)), short(tree.task_id === "task" ? "" : tree.task_id, 40),
       [h("span", { class: "q", title: tree.question }, short(start && tree.question.startsWith(start) ? "… " + tree.question.slice(start.length) : tree.question, 150)), tree.answer ? h("span", { class: "soft" }, "  →  ", short(tree.answer, 60)) : null],
-      [mark(tree.score), tree.wrong && tree.nodes > 1 ? h("span", { class: "soft tiny", title: "nodes that are wrong" }, ` ${tree.wrong}/${tree.nodes}`) : null],
+      [mark(tree.score), tree.wrong && tree.nodes > 1 ? h("span", { class: "soft tiny", title: "nodes that are wrong, of all" }, ` ${tree.wrong} of ${tree.nodes}`) : null],
       num(tree.nodes), num(tree.depth), num(tree.tokens), num(tree.critical), tree.refused ? num(tree.refused) : "", tree.seconds ? seconds(tree.seconds) : "",
     ];
     return h("div", { ...attributes, onclick: (event) => { if (!event.target.closest("input, a")) go(link(tree).slice(1)); } }, cells.map((cell, i) => h("div", { role: "cell", class: `c${i}` }, cell)));
