@@ -85,6 +85,32 @@ def test_more_requests_than_places_and_queue_get_429_with_a_time_to_retry(server
     assert post(server.url, "hello").status_code == 200
 
 
+def test_a_streamed_request_hears_something_while_it_waits_for_a_place(server: Served):
+    gate, url = server.service.gate, f"{server.url}/chat/completions"
+    server.service.keep_alive_s = 0.02
+
+    async def wait_and_be_answered() -> tuple[int, list[str], int]:
+        waiting, lines = 0, list[str]()
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client, anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(lambda: client.post(url, json=body("stall")))
+            await anyio.to_thread.run_sync(until, lambda: gate.running == 2)
+            with anyio.CancelScope(shield=True):
+                async with client.stream("POST", url, json=body("hello", stream=True)) as response:
+                    async for line in response.aiter_lines():
+                        if line == ": waiting" and not group.cancel_scope.cancel_called:
+                            waiting = gate.waiting
+                            refused = await client.post(url, json=body("hello", stream=True))
+                            group.cancel_scope.cancel()  # its place is free
+                        lines.append(line)
+        return waiting, lines, refused.status_code
+
+    waiting, lines, refused = anyio.run(wait_and_be_answered)
+    assert (waiting, refused) == (1, 429)
+    assert lines[-2:] == ["data: [DONE]", ""]
+    assert "delta" in next(line for line in lines if line.startswith("data:"))
+
+
 def test_bodies_that_are_huge_slow_or_no_json_are_refused(server: Served):
     def send(content: Any, **headers: str) -> tuple[int, str]:
         sent = {"content-type": "application/json", **headers}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import anyio.abc
 import anyio.lowlevel
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -36,35 +35,22 @@ from ramet.serve.metrics import Metrics
 from ramet.serve.pages import Pages
 from ramet.serve.settings import ALIAS, ServeConfig
 from ramet.serve.storing import TreeStore
+from ramet.serve.streaming import KEEP_ALIVE_S, RUNS, Events, EventStream
 from ramet.serve.wire import (
-    KEEP_ALIVE,
     Bodies,
     api_key,
     check_json,
     check_origin,
-    end_events,
     send_error,
-    send_events,
     send_json,
-    start_events,
     until_disconnect,
 )
 
 TREE_HEADER = "x-ramet-tree"
-KEEP_ALIVE_S = 15.0
 SEND_S = 60.0  # for a client to read one event
 BODIES_TOGETHER = 16  # largest bodies that are read at once
 CLIENT_GONE = 499  # in metrics; no client ever reads it
 Log = Callable[[str], None]
-
-
-class Events(Protocol):
-    """The events of a streamed answer."""
-
-    def opening(self) -> Iterator[bytes]: ...
-    def progress(self, line: str) -> Iterator[bytes]: ...
-    def answer(self, answer: Answer) -> Iterator[bytes]: ...
-    def failed(self, error: RequestError) -> Iterator[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +92,7 @@ class Service:
         self.config = config
         self.engine = engine
         self.clone_engine = clone_engine
+        self.keep_alive_s = KEEP_ALIVE_S
         self.keys = keys
         self.store = store
         self.log = log
@@ -181,8 +168,8 @@ class Endpoint:
             group.start_soon(until_disconnect, receive, group.cancel_scope)
             reservation = account.reserve(budget)
             try:
-                async with service.gate.place():
-                    return await self._play(ask, reservation, send)
+                play = self._stream if ask.stream else self._whole
+                return await play(ask, reservation, send)
             finally:
                 reservation.settle(None)
         except RequestError as error:
@@ -196,14 +183,10 @@ class Endpoint:
         ask = self.form.read(body, served=service.served, remembered=_remembered(service.store, account))
         return ask, lowest(service.config.budget, *ask.limits)
 
-    async def _play(self, ask: Ask, reservation: Reservation, send: Send) -> int:
-        lines, heard = anyio.create_memory_object_stream[str](float("inf"))
-        with lines, heard:
-            asked = self._asked(ask, reservation, lines.send_nowait if ask.stream else None)
+    async def _whole(self, ask: Ask, reservation: Reservation, send: Send) -> int:
+        async with self.service.gate.place():
+            asked = self._asked(ask, reservation, None)
             headers = {TREE_HEADER: asked.tree.id}
-            if ask.stream:
-                await start_events(send, headers)
-                return await self._stream(asked, reservation, send, lines, heard)
             try:
                 answer = await self._run(asked, reservation)
             except RequestError as error:
@@ -211,6 +194,29 @@ class Endpoint:
                 return error.status
             await send_json(send, 200, self.form.whole(ask, answer), headers)
             return 200
+
+    async def _stream(self, ask: Ask, reservation: Reservation, send: Send) -> int:
+        """Something now and then while the request waits, progress while its tree runs, then the answer or an error."""
+        lines, heard = anyio.create_memory_object_stream[str](float("inf"))
+        with lines, heard:
+            asked = self._asked(ask, reservation, lines.send_nowait)
+            headers, every_s = {TREE_HEADER: asked.tree.id}, self.service.keep_alive_s
+            stream = EventStream(send, self.form.stream(ask, asked.tree.id), headers, every_s=every_s)
+            found: list[Answer | RequestError] = []
+
+            async def run() -> None:
+                with lines:
+                    try:
+                        async with self.service.gate.place():
+                            lines.send_nowait(RUNS)
+                            found.append(await self._run(asked, reservation))
+                    except RequestError as error:
+                        found.append(error)
+
+            async with task_group() as group:
+                group.start_soon(run)
+                await stream.follow(heard)
+            return await stream.end(found[0])
 
     def _asked(self, ask: Ask, reservation: Reservation, on_progress: OnProgress | None) -> Asked:
         service = self.service
@@ -229,34 +235,6 @@ class Endpoint:
                 reservation.settle(None)
                 raise reservation.account.money_used_up() from None
             raise
-
-    async def _stream(
-        self,
-        asked: Asked,
-        reservation: Reservation,
-        send: Send,
-        lines: MemoryObjectSendStream[str],
-        heard: MemoryObjectReceiveStream[str],
-    ) -> int:
-        """Progress while the tree runs, then the answer, or an error in the stream."""
-        events = self.form.stream(asked.ask, asked.tree.id)
-        await send_events(send, events.opening())
-        result: list[Answer | RequestError] = []
-
-        async def run() -> None:
-            with lines:
-                try:
-                    result.append(await self._run(asked, reservation))
-                except RequestError as error:
-                    result.append(error)
-
-        async with task_group() as group:
-            group.start_soon(run)
-            await _report(events, send, heard)
-        found = result[0]
-        await send_events(send, events.failed(found) if isinstance(found, RequestError) else events.answer(found))
-        await end_events(send)
-        return found.status if isinstance(found, RequestError) else 200
 
     async def _run(self, asked: Asked, reservation: Reservation) -> Answer:
         """Run the tree, charge for it and store it, however it ends."""
@@ -296,18 +274,6 @@ def _patient(send: Send, request: anyio.CancelScope) -> Send:
             await anyio.lowlevel.checkpoint()
 
     return sending
-
-
-async def _report(events: Events, send: Send, heard: MemoryObjectReceiveStream[str]) -> None:
-    """Send lines of progress until the tree has ended, and something now and then if there is none."""
-    while True:
-        line: str | None = None
-        try:
-            with anyio.move_on_after(KEEP_ALIVE_S):
-                line = await heard.receive()
-        except anyio.EndOfStream:
-            return
-        await send_events(send, [KEEP_ALIVE] if line is None else events.progress(line))
 
 
 def _remembered(store: TreeStore, account: Account) -> Remembered:

@@ -14,7 +14,7 @@ from ramet.serve.settings import is_loopback
 from ramet.types import clean
 
 JSON = "application/json"
-KEEP_ALIVE = b": the tree is running\n\n"
+KEEP_ALIVE = b": waiting\n\n"
 
 
 class Bodies:
