@@ -50,8 +50,8 @@ class PrintableHook(RenderHook):
 
 
 def make_console(**how: Any) -> Console:
-    """A console whose text is printed as it is: no markup, no control characters."""
-    console = Terminal(highlight=False, markup=False, **how)
+    """A console whose text is printed as it is: no markup, no emoji for `:x:`, no control characters."""
+    console = Terminal(highlight=False, markup=False, emoji=False, **how)
     console.push_render_hook(PrintableHook())
     return console
 
