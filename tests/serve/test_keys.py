@@ -106,7 +106,7 @@ def test_an_address_that_others_can_reach_needs_keys(host: str):
     check_address(host, has_keys=True)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost", "LocalHost"])
 def test_a_loopback_address_needs_none(host: str):
     check_address(host, has_keys=False)
 

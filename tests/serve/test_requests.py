@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from ramet.budget import Budget
 from ramet.serve import chat, responses
 from ramet.serve.budgets import LIMITS, lowest, split_model
+from ramet.serve.common import sse
 from ramet.serve.conversation import Said, read_conversation
 from ramet.serve.errors import RequestError
 from ramet.serve.fields import Fields, parse_body
@@ -238,6 +241,7 @@ SCHEMA: dict[str, Any] = {
     [
         ('{"name": "Ada", "age": 36.0, "tags": ["a"], "next": {"name": "Alan", "next": null}}', None),
         ("{name}", "it is not valid JSON"),
+        ('{"name": NaN}', "it is not valid JSON (NaN is not a JSON number)"),
         ("[]", "$ is not of type object"),
         ("{}", "$.name is missing"),
         ('{"name": "A"}', "$.name has 1 characters"),
@@ -305,3 +309,18 @@ def test_a_schema_that_refers_to_itself_forever_is_checked_in_bounded_time():
         deep = {"items": deep}
     with pytest.raises(RequestError, match="nested too deeply"):
         read_schema(deep, "schema")
+
+
+def test_an_event_is_one_line_also_for_clients_that_split_text_where_python_does():
+    said = "one\u2028two\u2029three\x85four\nfive"
+    lines = list(httpx.Response(200, content=sse({"said": said})).iter_lines())
+    assert lines[1:] == [""]
+    assert json.loads(lines[0].removeprefix("data: ")) == {"said": said}
+
+
+def test_all_events_of_a_response_have_the_time_at_which_it_was_created():
+    stream = responses.Stream(read_response(), "t")
+    stream.created = 7
+    events = [*stream.opening(), *stream.failed(RequestError(502, "gone"))]
+    found = [json.loads(event.decode().partition("data: ")[2]) for event in events]
+    assert [event["response"]["created_at"] for event in found if "response" in event] == [7, 7, 7]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from ramet.types import clean
 RAMET = "ramet"  # the field with what OpenAI's API does not have
 EXTRAS = ("budget", "context")
 DELTA = 48  # characters of the answer in one event
+LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # of `str.splitlines`, which clients use, and not of JSON
 NEUTRAL_SAMPLING = {"top_p": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "top_k": 0.0, "min_p": 0.0}
 
 
@@ -121,11 +123,12 @@ def reasoning_tokens(answer: Answer) -> int:
     return max(0, answer.tree.usage.tokens - (turns[-1].tokens if turns else 0))
 
 
-def encode(event: object) -> str:
-    return clean(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
-
-
 def sse(event: dict[str, Any], *, name: str | None = None) -> bytes:
-    """One server-sent event."""
+    """One server-sent event. Its JSON is on one line, whatever the client takes for the end of a line."""
     head = "" if name is None else f"event: {name}\n"
-    return f"{head}data: {encode(event)}\n\n".encode()
+    data = clean(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+    return f"{head}data: {LINE_ENDS.sub(_escaped, data)}\n\n".encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"

@@ -18,7 +18,7 @@ SURROGATES = (b"\\ud", b"\\uD", b"\xed", b"\0")  # a body with half of a charact
 def parse_body(body: bytes) -> Fields:
     """The JSON object of a request, without lone surrogates. No JSON, or too deep or too long a number, is a 400."""
     try:
-        found: object = json.loads(body, parse_constant=_no_number, parse_float=_finite)
+        found: object = json.loads(body, parse_constant=no_number, parse_float=_finite)
         if any(mark in body for mark in SURROGATES):
             found = json.loads(clean(json.dumps(found, ensure_ascii=False)))
         if too_deep(found):
@@ -31,7 +31,7 @@ def parse_body(body: bytes) -> Fields:
     return Fields(cast(dict[str, Any], found))
 
 
-def _no_number(word: str) -> float:
+def no_number(word: str) -> float:
     """NaN, Infinity and -Infinity, which Python reads and other servers refuse."""
     raise ValueError(f"{word} is not a JSON number")
 

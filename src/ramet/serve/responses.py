@@ -112,13 +112,14 @@ def usage(answer: Answer) -> dict[str, Any]:
 
 def whole(ask: Ask, answer: Answer) -> dict[str, Any]:
     """The response to a request without `stream`."""
-    return _response(ask, answer.tree.id, answer=answer, output=_output(answer))
+    return _response(ask, answer.tree.id, created=int(time.time()), answer=answer, output=_output(answer))
 
 
 def _response(
     ask: Ask,
     tree_id: str,
     *,
+    created: int,
     answer: Answer | None = None,
     output: Sequence[dict[str, Any]] = (),
     error: RequestError | None = None,
@@ -129,7 +130,7 @@ def _response(
         **ask.echo,
         "id": f"resp_{tree_id}",
         "object": "response",
-        "created_at": int(time.time()),
+        "created_at": created,
         "status": status,
         "error": None if error is None else {"code": "server_error", "message": str(error)},
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
@@ -181,12 +182,13 @@ class Stream:
     def __init__(self, ask: Ask, tree_id: str) -> None:
         self.ask = ask
         self.tree_id = tree_id
+        self.created = int(time.time())
         self._number = 0
         self._begun = False  # the summary
 
     def opening(self) -> Iterator[bytes]:
         for name in ("response.created", "response.in_progress"):
-            yield self._event(name, response=_response(self.ask, self.tree_id))
+            yield self._event(name, response=self._response())
 
     def progress(self, line: str) -> Iterator[bytes]:
         if not self._begun:
@@ -200,12 +202,12 @@ class Stream:
         output = _output(answer)
         for index, item in enumerate(output):
             yield from self._item(index, item, answer)
-        response = _response(self.ask, self.tree_id, answer=answer, output=output)
+        response = self._response(answer=answer, output=output)
         yield self._event(f"response.{response['status']}", response=response)
 
     def failed(self, error: RequestError) -> Iterator[bytes]:
         """Both ways in which clients expect an error in a stream."""
-        yield self._event("response.failed", response=_response(self.ask, self.tree_id, error=error))
+        yield self._event("response.failed", response=self._response(error=error))
         details = error.body["error"]
         yield self._event(
             "error", message=details["message"], code=details["code"], param=details["param"], error=details
@@ -238,6 +240,9 @@ class Stream:
             yield self._event(f"{name}.delta", **place, delta=text, **more)
         yield self._event(f"{name}.done", **place, **{key: part[key]}, **more)
         yield self._event("response.content_part.done", **place, part=part)
+
+    def _response(self, **known: Any) -> dict[str, Any]:
+        return _response(self.ask, self.tree_id, created=self.created, **known)
 
     @property
     def _place(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, cast
 
 from ramet.serve.errors import RequestError, wrong
-from ramet.serve.fields import shown
+from ramet.serve.fields import no_number, shown
 
 TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -52,7 +52,7 @@ class Schema:
     def problem(self, text: str) -> str | None:
         """Why a text is not JSON that matches; None if it is."""
         try:
-            value: object = json.loads(text)
+            value: object = json.loads(text, parse_constant=no_number)
         except (ValueError, RecursionError) as error:
             return f"it is not valid JSON ({str(error)[:100]})"
         try:

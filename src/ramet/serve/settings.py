@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
     Example:
         is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("192.168.1.20")  # True, True, False
     """
-    if host == "localhost":
+    if host.lower() == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
