@@ -193,7 +193,17 @@ def test_flipping_signs_of_scores_in_between_is_as_rare_as_counting_all_flips_sa
     exact = sum(abs(total) >= sum(gaps) - 1e-9 for total in sums) / len(sums)
     assert sign_flip_test(gaps) == pytest.approx(exact, abs=0.005)
     assert sign_flip_test(gaps) == sign_flip_test([-gap for gap in gaps])
-    assert sign_flip_test([]) == sign_flip_test([0.0, 0.0]) == 1.0
+    assert sign_flip_test([]) == sign_flip_test([0.0, 0.0]) == sign_flip_test([1e-17] * 201) == 1.0
+
+
+def test_the_chance_of_a_difference_of_many_items_is_that_of_a_normal_distribution() -> None:
+    # 25 more of 495: 25 / sqrt(495) = 1.124 standard deviations. 29 more of 201: 29 / sqrt(201) = 2.045.
+    estimate = won_and_lost(260, 235, 1000)
+    assert estimate.p == pytest.approx(0.2612, abs=1e-4)
+    assert not estimate.significant
+    assert won_and_lost(115, 86, 1000).p == pytest.approx(0.0408, abs=1e-4)
+    exact = sign_flip_test([1.0] * 115 + [-1.0] * 85)  # of 200: 30 / sqrt(200) = 2.121, 0.0339 without a correction
+    assert exact == pytest.approx(0.0400, abs=1e-4)
 
 
 def test_without_a_difference_no_number_of_items_is_given() -> None:

@@ -197,6 +197,12 @@ def test_a_directory_stands_for_the_card_in_it(tmp_path: Path) -> None:
             "No difference can be shown in {}",
             "no difference can be shown: ",
         ),
+        (
+            Difference(0.625, 0.125, 1.0, 8, 7, 12, 0.125),
+            "cannot tell (p = 0.12)",
+            "No difference can be shown in {}",
+            "no difference can be shown: ",
+        ),
     ],
 )
 def test_plot_tables_and_sentences_of_a_card_agree(

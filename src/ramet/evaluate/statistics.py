@@ -27,7 +27,7 @@ BLOCK = 2_000_000  # numbers in memory at a time
 Z_95, Z_POWER = 1.959964, 0.841621  # normal quantiles: two-sided 95%, and 80% power
 LEVEL = 0.05  # of tests
 MIN_DIFFERING = 6  # with fewer differing items, even all on one side happens by chance more than once in 20
-MOST_FLIPPED = 200  # with more differing items, intervals are exact enough to decide alone
+MOST_FLIPPED = 200  # with more differing items, their sum is close enough to a normal distribution
 FLIPS = 10_000
 
 
@@ -112,19 +112,19 @@ def sign_flip_test(gaps: Sequence[float], *, seed: int = 0) -> float:
     """How often the mean is at least as far from 0 if every gap has either sign with the same chance.
 
     Exact for gaps of one size, as right and wrong answers have them (a sign test); else from draws with a fixed seed.
-    0 if more than `MOST_FLIPPED` items differ.
+    If more than `MOST_FLIPPED` items differ, by the normal distribution.
 
     Example:
         sign_flip_test([1.0] * 6 + [-1.0] + [0.0] * 5)  # 0.125
     """
-    sizes = [round(abs(gap), 12) for gap in gaps if gap]
+    gaps = [rounded for gap in gaps if (rounded := round(gap, 12))]
+    sizes = sorted(map(abs, gaps))
     if len(sizes) > MOST_FLIPPED:
-        return 0.0
+        return math.erfc(abs(math.fsum(gaps)) / math.sqrt(2 * math.fsum(size**2 for size in sizes)))
     if len(set(sizes)) <= 1:
         return _sign_test(sum(gap > 0 for gap in gaps), len(sizes))
     import numpy as np
 
-    sizes.sort()
     signs = np.random.default_rng(seed).integers(0, 2, size=(FLIPS, len(sizes))) * 2 - 1
     reached = np.abs(signs @ np.asarray(sizes)) >= abs(math.fsum(gaps)) - 1e-9
     return float((1 + reached.sum()) / (1 + FLIPS))

@@ -20,6 +20,7 @@ from ramet.evaluate.record import Record
 from ramet.evaluate.statistics import Difference, difference
 from ramet.evaluate.tables import cell_facts, make_section
 from ramet.store.atomic import write_text
+from ramet.types import is_right
 
 if TYPE_CHECKING:
     from ramet.evaluate.session import Evaluation
@@ -150,8 +151,7 @@ def headline(card: Mapping[str, Any]) -> list[str]:
     groups: dict[str, list[str]] = {kind: [] for kind in lines}
     for part in card["parts"]:
         fact = against_alone(part)
-        kind = conclusion(fact)
-        groups[kind if kind in lines else FEW].append(f"{part['name']} ({fact['points']} points)")
+        groups[_kind(fact)].append(f"{part['name']} ({fact['points']} points)")
     found = [lines[kind].format(_listed(names)) for kind, names in groups.items() if names]
     overall = next((fact for fact in card["overall"] if fact["against"] == ALONE), None)
     if overall is not None and len(card["parts"]) > 1:
@@ -160,12 +160,17 @@ def headline(card: Mapping[str, Any]) -> list[str]:
 
 
 def _overall(fact: Mapping[str, Any]) -> str:
-    kind = conclusion(fact)
-    why = "" if kind == UNKNOWN else f" ({kind})"
+    why = f" ({conclusion(fact)})" if _kind(fact) == FEW else ""
     result = {"better": "delegation pays", "worse": "delegation does not pay"}.get(
-        kind, f"no difference can be shown{why}"
+        _kind(fact), f"no difference can be shown{why}"
     )
     return f"{result}: {fact['points']} points"
+
+
+def _kind(fact: Mapping[str, Any]) -> str:
+    """`better`, `worse`, `UNKNOWN` or `FEW`: the conclusion without its p."""
+    kind = conclusion(fact).partition(" (")[0]
+    return kind if kind in ("better", "worse", UNKNOWN) else FEW
 
 
 def _delegated(card: Mapping[str, Any]) -> float:
@@ -235,8 +240,8 @@ def _compare_part(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[d
         items, others = cell["items"], after.get((cell["method"], cell["budget"]))
         if others is None or set(items) != set(others):
             raise ConfigError(f"these cards cannot be compared: {first['name']} has other items")
-        before = {task: float(score >= 1 - 1e-9) for task, score in items.items()}
-        now = {task: float(score >= 1 - 1e-9) for task, score in others.items()}
+        before = {task: float(is_right(score)) for task, score in items.items()}
+        now = {task: float(is_right(score)) for task, score in others.items()}
         shares = {"first": sum(before.values()) / len(before), "second": sum(now.values()) / len(now)}
         named = {"part": first["name"], "method": cell["method"], "budget": cell["budget"], "items": len(before)}
         facts = _difference_facts(now, before)
