@@ -177,6 +177,23 @@ def test_a_body_that_is_too_long_or_not_an_object_is_an_error(client: httpx.Clie
     assert (response.status_code, list(response.json())) == (status, ["error"])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it is meant to be seen
+def test_a_fork_that_raises_has_failed_and_the_page_does_not_wait_for_it(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path)
+    config = '[engine]\nkind = "http"\nmodel = "scripted"\ntokenizer = "words"\n'
+    (folder / "orchard" / "config.toml").write_text(config, encoding="utf-8")
+
+    def open_(*_: Any, **__: Any) -> Any:
+        raise ValueError("a mistake in a taskset")
+
+    catalog = Catalog([folder])
+    with Viewer(Api(catalog, Forks(catalog, open_=open_))) as viewer, httpx.Client(timeout=PATIENCE_S) as client:
+        client.base_url = httpx.URL(viewer.url + "api/")
+        job = fork(client)
+    assert job["state"] == "failed"
+    assert "its traceback is where ramet view runs" in job["problem"]
+
+
 def test_trees_of_a_server_without_a_tokenizer_cannot_be_forked(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[engine]\nkind = "http"\nmodel = "m"\n', encoding="utf-8")
     why = Forks(Catalog([tmp_path])).problem(tmp_path)

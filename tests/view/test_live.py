@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.store import RunDir
 from ramet.types import Prompt, Tree
 from ramet.view import Viewer, start
-from ramet.view.live import Tail, is_live, touch
+from ramet.view.live import Tail, events, is_live, touch
 from tests.view.samples import BUDGET, RunningTree, script
 from tests.waiting import PATIENCE_S
 
@@ -156,3 +157,29 @@ def test_a_run_with_steps_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     assert is_live(run.path)
     run.log({"step": 0, "loss": 1.0})
     assert not is_live(run.path)
+
+
+@pytest.mark.parametrize("tree", [None, "a"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "words"},
+        {"kind": "node"},
+        {"kind": "node", "tree": "a", "node": 3, "pieces": [7]},
+        {"kind": "node", "tree": "a", "node": {"index": 0}, "pieces": [{"sampled": False, "text": 7}]},
+    ],
+)
+def test_a_damaged_line_of_a_live_file_is_left_out(tmp_path: Path, line: dict[str, Any], tree: str | None) -> None:
+    lines = [{"kind": "start", "id": "1"}, line, {"kind": "end", "tree": "a"}]
+    (tmp_path / live.LIVE).write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+
+    async def first() -> list[str]:
+        kinds: list[str] = []
+        async with aclosing(events(tmp_path, tree)) as found:
+            async for event in found:
+                kinds.append(event["kind"])
+                if "end" in kinds:
+                    break
+        return kinds
+
+    assert [kind for kind in anyio.run(first) if kind in ("start", "end")] == ["start", "end"]

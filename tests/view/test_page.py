@@ -105,6 +105,8 @@ def test_what_a_model_wrote_is_text_and_never_markup(seen: Seen, viewer: Viewer)
         page.wait_for_selector("#turn-0")
         assert page.locator("#page img, #page script").count() == 0
         assert page.title() != "owned"
+        titles = page.evaluate("[...document.querySelectorAll('[title]')].map((one) => one.title).join('')")
+        assert "\u202e" not in titles
     assert "<script>" in seen.text(".result")
     assert "\\u202e" in seen.text(".result")
 

@@ -24,8 +24,9 @@ from ramet.types import Task
 from ramet.view import Viewer, start
 from ramet.view.app import host_name, static_files
 from ramet.view.catalog import Catalog, read_text
+from ramet.view.export import export
 from ramet.view.index import Index
-from ramet.view.payloads import METHODS, right_by_cell, run_card
+from ramet.view.payloads import METHODS, right_by_cell, run_card, run_page
 from ramet.view.training import delegation, same_tasks
 from tests.report.samples import codes_run
 from tests.view.samples import HOSTILE
@@ -194,7 +195,7 @@ def test_the_page_has_the_sizes_and_counts_of_the_report(tmp_path: Path) -> None
 def test_two_checkpoints_are_compared_task_by_task(client: httpx.Client) -> None:
     asked = {"run": "training", "part": "eval", "step": 2, "run2": "training", "part2": "eval", "step2": 4}
     found = ask(client, "tasks", **asked).json()
-    assert found["shared"] == 3
+    assert len(found["rows"]) == 3
     assert {(row["first"]["nodes"], row["second"]["nodes"]) for row in found["rows"]} == {(2, 4)}
     pair = ask(
         client, "compare", run="training", tree="eval-000002-000", run2="training", tree2="eval-000004-000"
@@ -254,6 +255,35 @@ def test_tasks_that_changed_as_much_are_in_the_order_of_their_numbers(tmp_path: 
 
 def test_only_trees_of_a_training_say_why_they_have_no_credit(client: httpx.Client) -> None:
     assert ask(client, "credit", run="orchard", tree="orchard").json() == {"nodes": {}, "why": ""}
+
+
+def test_damaged_records_do_not_hide_the_trees_of_a_run(tmp_path: Path) -> None:
+    run = RunDir.create_at(tmp_path / "eval", kind="eval")
+    run.write([made_tree("x", random.Random(1), nodes=2)], name="chunk-000000")
+    (run.path / "records.parquet").write_bytes(b"PAR1 no more")
+    with closing(Index(run.path)) as index:
+        page = run_page("eval", run.path, index)
+    assert (page["trees"], page["evaluation"]) == (1, [])
+    assert "cannot read" in page["notes"][0]
+
+
+def test_all_tasks_that_two_runs_share_are_compared(tmp_path: Path) -> None:
+    run = RunDir.create_at(tmp_path / "eval", kind="eval")
+    trees = [made_tree(f"t{number}", random.Random(number), nodes=1) for number in range(2100)]
+    for number, tree in enumerate(trees):
+        tree.task = Task(question="count", id=f"made:eval/{number}")
+    run.write(trees, name="chunk-000000")
+    with closing(Index(run.path)) as index:
+        index.refresh()
+        assert len(same_tasks(index, index, ({}, {}))["rows"]) == 2100
+
+
+def test_a_page_can_be_exported_whatever_the_command_line_was(tmp_path: Path) -> None:
+    run = RunDir.create_at(tmp_path / "run", kind="run", facts={"command": "ramet run \udcff"})
+    run.write([made_tree("x", random.Random(1), nodes=1)])
+    page = export([run.path], [])
+    assert "ramet run \N{REPLACEMENT CHARACTER}" in page
+    page.encode()
 
 
 def test_a_resumed_run_is_opened_itself_and_a_folder_at_its_next_run(
@@ -367,7 +397,7 @@ def test_new_and_replaced_files_show_up(tmp_path: Path) -> None:
     assert index.rows("select part, step from trees") == [{"part": "step", "step": 3}]
     next(iter(run.files())).unlink()
     index.refresh()
-    assert index.files() == []
+    assert index.rows("select file from trees") == []
     index.close()
 
 

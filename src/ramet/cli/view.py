@@ -124,11 +124,12 @@ def _wait() -> None:
 
 
 def _export(runs: list[Path], trees: list[str], file: Path) -> None:
+    from ramet.store.atomic import write_text
     from ramet.view.export import export
 
     page = export(runs, trees)
     try:
-        file.write_text(page, encoding="utf-8")
+        write_text(file, page)
     except OSError as error:
         raise StoreError(f"cannot write {file}: {error.strerror}") from None
     written = counted(max(1, len(trees)), "tree")

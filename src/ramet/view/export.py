@@ -12,6 +12,7 @@ from typing import Any
 
 from ramet.errors import ConfigError, StoreError
 from ramet.store.facts import finite
+from ramet.types import clean
 from ramet.view.api import Api
 from ramet.view.app import static_files
 from ramet.view.catalog import Catalog
@@ -84,7 +85,7 @@ def page(answers: dict[str, Any], *, title: str) -> str:
     """One HTML file with script, style and data inside. Its policy allows nothing else."""
     files = {name: data.decode() for name, data in static_files().items()}
     script, style = bundle(files), files["style.css"]
-    data = json.dumps(finite(answers), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = clean(json.dumps(finite(answers), ensure_ascii=False, separators=(",", ":"))).replace("<", "\\u003c")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

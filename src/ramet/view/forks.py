@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +26,7 @@ from ramet.types import Tree
 from ramet.view.catalog import Catalog, read_config
 
 MAX_TEXT = 200_000  # characters of an edited text
+RAISED = "the fork ended with an exception: its traceback is where ramet view runs"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +37,6 @@ class Job:
     problem: str = ""
     run: str = ""
     tree: str = ""
-    ready: threading.Event = field(default_factory=threading.Event)
 
     def facts(self) -> dict[str, str]:
         return {"state": self.state, "problem": self.problem, "run": self.run, "tree": self.tree}
@@ -93,9 +93,10 @@ class Forks:
                 anyio.run(partial(self._run, plan, engine, judging, clones, job))
                 job.state = "done"
             except (RametError, OSError) as error:
-                job.state, job.problem = "failed", str(error)
-            finally:
-                job.ready.set()
+                job.problem = str(error)
+            finally:  # whatever it is, such as a GPU without memory or a mistake in a taskset: the page must not wait
+                if job.state != "done":
+                    job.state, job.problem = "failed", job.problem or RAISED
 
     async def _run(
         self,
@@ -109,7 +110,6 @@ class Forks:
             run_dir = self._create(plan)
             fork.tree_run.watcher = LiveLog(run_dir.path)
             job.run, job.tree, job.state = self.catalog.add(run_dir.path), fork.tree.id, "running"
-            job.ready.set()
             forked = await fork.run()
             if plan.taskset is not None:
                 await grade(forked, plan.taskset, fork.tree_run.world, judge=None if judge is None else Judge(judge))

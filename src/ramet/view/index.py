@@ -126,12 +126,6 @@ class Index:
             except duckdb.Error as error:
                 raise StoreError(f"cannot read {self.run}: {str(error).splitlines()[0]}") from None
 
-    def files(self, part: str | None = None) -> list[str]:
-        """The tree files that are in the table, in order."""
-        where = "" if part is None else " where part = ?"
-        found = self.rows(f"select distinct file from trees{where} order by file", [] if part is None else [part])
-        return [row["file"] for row in found]
-
     def page(self, filters: Mapping[str, str], *, sort: str, down: bool, offset: int, limit: int) -> dict[str, Any]:
         """One page of trees, and how many there are in all."""
         where, values = self.where(filters)

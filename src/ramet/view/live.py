@@ -118,13 +118,25 @@ async def events(
 
 
 def _for_page(line: dict[str, Any], tree: str | None) -> dict[str, Any] | None:
-    """What a page needs of a line: all of it for the tree that it shows, a summary for the page of a run."""
-    if tree is not None and line.get("tree") not in (tree, None):
+    """What a page needs of a line: all of it for the tree that it shows, a summary for the page of a run.
+
+    None if it is of another tree, or damaged.
+    """
+    try:
+        return _summary(line) if tree is None else _of_tree(line, tree)
+    except (KeyError, TypeError):
         return None
-    if tree is not None:
-        for piece in line.get("pieces", ()):
-            piece["message"] = piece["text"] if piece["sampled"] else message_of(piece["text"])
-        return line
+
+
+def _of_tree(line: dict[str, Any], tree: str) -> dict[str, Any] | None:
+    if line.get("tree") not in (tree, None):
+        return None
+    for piece in line.get("pieces", ()):
+        piece["message"] = piece["text"] if piece["sampled"] else message_of(piece["text"])
+    return line
+
+
+def _summary(line: dict[str, Any]) -> dict[str, Any]:
     if line.get("kind") == "words":
         return {key: line[key] for key in ("kind", "tree", "index", "in_flight")}
     if line.get("kind") != "node":

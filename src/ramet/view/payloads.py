@@ -19,7 +19,7 @@ from ramet.store.checkpoints import checkpoint_step, list_checkpoints
 from ramet.store.facts import node_facts
 from ramet.store.seal import read_table
 from ramet.train.track import scalars
-from ramet.types import Tree
+from ramet.types import Tree, is_right
 from ramet.view.catalog import is_inside, read_config, read_meta, read_text
 from ramet.view.index import Index
 from ramet.view.live import is_live
@@ -69,20 +69,26 @@ def run_page(name: str, path: Path, index: Index) -> dict[str, Any]:
         column: [row["value"] for row in index.rows(f"select distinct {column} as value from trees order by 1")]
         for column in ("stop", "verdict", "depth")
     }
+    cells: list[dict[str, Any]] = []
+    notes = list(index.notes)
+    try:
+        cells = evaluation(path, index)
+    except StoreError as error:
+        notes.append(str(error))
     return {
         "id": name,
         "path": str(path),
         "kind": str(read_meta(path).get("kind", "run")),
         "meta": read_meta(path),
         "config": read_text(path, "config.toml"),
-        "notes": index.notes,
+        "notes": notes,
         "live": is_live(path),
         "trees": sum(row["trees"] for row in kinds),
         "methods": index.rows(METHODS),
         "parts": [row for row in kinds if row["part"] in ("step", "eval", "replay")],
         "values": values,
         "series": series(metrics),
-        "evaluation": evaluation(path, index),
+        "evaluation": cells,
         "checkpoints": [checkpoint_step(folder) for folder in list_checkpoints(path)],
     }
 
@@ -158,7 +164,7 @@ def right_by_cell(path: Path) -> list[dict[str, Any]]:
     cells: dict[tuple[str, str, int | None], list[bool]] = {}
     for task, method, budget, score in zip(*(table[name] for name in names), strict=True):
         key = str(task).rpartition("/")[0], str(method), budget
-        cells.setdefault(key, []).append(score is not None and score >= 1 - 1e-9)
+        cells.setdefault(key, []).append(score is not None and is_right(score))
     keys = sorted(cells, key=lambda key: (*key[:2], math.inf if key[2] is None else key[2]))
     splits, budgets = len({key[0] for key in keys}) > 1, len({key[2] for key in keys}) > 1
     return [

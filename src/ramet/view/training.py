@@ -19,7 +19,6 @@ from ramet.view.payloads import read_metrics, task_of, thin
 
 SIZE_LABEL = re.compile(r"\d+(?:\.\d+)?(?:-\d+(?:\.\d+)?)?")  # 4, or a range: 17-32
 MAX_STEPS = 90  # columns of the pictures of delegation
-MAX_TASKS = 2000  # compared, those that changed most
 
 
 def delegation(path: Path, index: Index) -> dict[str, Any]:
@@ -145,8 +144,8 @@ def same_tasks(first: Index, second: Index, parts: tuple[Mapping[str, str], Mapp
     shared.sort(
         key=lambda task: (-abs((sides[0][task]["score"] or 0) - (sides[1][task]["score"] or 0)), _natural(task))
     )
-    rows = [{"task_id": task, "first": sides[0][task], "second": sides[1][task]} for task in shared[:MAX_TASKS]]
-    return {"rows": rows, "shared": len(shared), "sizes": [len(side) for side in sides]}
+    rows = [{"task_id": task, "first": sides[0][task], "second": sides[1][task]} for task in shared]
+    return {"rows": rows, "sizes": [len(side) for side in sides]}
 
 
 def _natural(task: str) -> list[tuple[int, str]]:

@@ -1,6 +1,6 @@
 // Where the tokens went: an icicle. Each cell is a grant; its dark part is what the node said, the rest below is its
 // clones', and what stays pale was given back.
-import { h, num, percent, s, short } from "./dom.js";
+import { h, num, percent, plural, s, short } from "./dom.js";
 import { pictureView } from "./picture.js";
 import { listed, used } from "./shape.js";
 
@@ -45,7 +45,7 @@ function caption(shaped) {
   const used_ = shaped.spent[0];
   const clones = used_ - used(shaped.nodes[0]);
   return `${num(used_)} of ${num(shaped.nodes[0].grant)} tokens spent (${percent(used_ / Math.max(1, shaped.nodes[0].grant))}); ` +
-    (shaped.nodes.length > 1 ? `${num(lent)} were lent in ${num(shaped.nodes.length - 1)} grants, clones spent ${num(clones)} themselves. ` : "");
+    (shaped.nodes.length > 1 ? `${num(lent)} were lent in ${plural(shaped.nodes.length - 1, "grant")}, clones spent ${num(clones)} themselves. ` : "");
 }
 
 /** A cell per node, children below their parent. Cells narrower than a hair are left out. */

@@ -1,6 +1,6 @@
 // Two trees side by side: another policy, another seed, before and after. Their first difference is marked.
 import { ask } from "./api.js";
-import { fill, h, mark, num, percent, seconds, select, short } from "./dom.js";
+import { fill, h, mark, num, percent, plural, seconds, select, short } from "./dom.js";
 import { rowsView } from "./rows.js";
 import { said } from "./said.js";
 import { shape } from "./shape.js";
@@ -123,7 +123,7 @@ export async function comparePage(root, query, { go }) {
 
   function title(tree, shaped) {
     const root_ = tree.nodes[0];
-    return h("p", { class: "turn-head pad side-title" }, mark(root_.verdict ? root_.verdict.score : null), h("b", {}, tree.id), h("span", {}, `${num(tree.nodes.length)} ${tree.nodes.length === 1 ? "node" : "nodes"}, ${num(shaped.spent[0])} tokens (${percent(shaped.spent[0] / Math.max(1, tree.budget.tokens))})`), shaped.unit === "s" ? h("span", {}, seconds(shaped.own)) : null, h("span", { class: "clip" }, root_.answer === null ? "no answer" : `answer: ${short(root_.answer, 160)}`));
+    return h("p", { class: "turn-head pad side-title" }, mark(root_.verdict ? root_.verdict.score : null), h("b", {}, tree.id), h("span", {}, `${plural(tree.nodes.length, "node")}, ${num(shaped.spent[0])} tokens (${percent(shaped.spent[0] / Math.max(1, tree.budget.tokens))})`), shaped.unit === "s" ? h("span", {}, seconds(shaped.own)) : null, h("span", { class: "clip" }, root_.answer === null ? "no answer" : `answer: ${short(root_.answer, 160)}`));
   }
 
   /** The next node that is not the same in both. */

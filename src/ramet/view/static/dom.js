@@ -3,6 +3,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 // Control characters other than tab and newline, and those that change the direction of text.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const SHOWN = /^(title|aria-.*)$/; // attributes that are shown or read out
 
 /** Text in which nothing is hidden: such characters are shown as their code. */
 export function visible(text) {
@@ -14,7 +15,7 @@ function build(element, attributes, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [key, one] of Object.entries(value)) element.style.setProperty(key, one);
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : SHOWN.test(name) ? visible(value) : String(value));
   }
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;

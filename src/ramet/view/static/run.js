@@ -169,7 +169,7 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
     const better = rows.filter((row) => row.second.score > row.first.score + 1e-9).length;
     const worse = rows.filter((row) => row.second.score < row.first.score - 1e-9).length;
     const pair = (row, key, draw) => [draw(row.first[key]), h("span", { class: "soft" }, " → "), draw(row.second[key])];
-    const summary = `${num(found.shared)} tasks in both: ${better} better, ${worse} worse, ${rows.length - better - worse} as before. ` +
+    const summary = `${plural(rows.length, "task")} in both: ${better} better, ${worse} worse, ${rows.length - better - worse} as before. ` +
       `Mean score ${percent(mean("first", "score"))} → ${percent(mean("second", "score"))}, delegated ${percent(mean("first", "delegated"))} → ${percent(mean("second", "delegated"))}, tokens ${num(Math.round(mean("first", "tokens")))} → ${num(Math.round(mean("second", "tokens")))}.`;
     const link = (row) => `#/compare?run=${name}&tree=${encodeURIComponent(row.first.tree)}&run2=${encodeURIComponent(second.run)}&tree2=${encodeURIComponent(row.second.tree)}`;
     return [

@@ -1,5 +1,5 @@
 // Who worked when, and how many at once: nodes packed into lanes, level by level, over a profile of parallelism.
-import { h, num, percent, s, seconds, short } from "./dom.js";
+import { h, num, percent, plural, s, seconds, short } from "./dom.js";
 import { pictureView } from "./picture.js";
 import { listed, ticks, used } from "./shape.js";
 
@@ -35,7 +35,7 @@ function caption(shaped, found) {
   const { mean, most } = parallelism(found);
   const onPath = [...shaped.critical].reduce((sum, index) => sum + used(shaped.nodes[index]), 0);
   const time = shaped.unit === "s" ? seconds(shaped.total) : `${num(shaped.total)} tokens`;
-  return `${num(shaped.nodes.length)} nodes in ${time}; ${num(mean, 1)} sampled at once on average, ${num(most)} at most. ` +
+  return `${plural(shaped.nodes.length, "node")} in ${time}; ${num(mean, 1)} sampled at once on average, ${num(most)} at most. ` +
     `The critical path is ${percent(onPath / Math.max(1, shaped.spent[0]))} of all tokens.`;
 }
 
@@ -63,7 +63,7 @@ function pack(shaped) {
 
 function levelName({ depth, base, lanes, nodes }, width, lane) {
   const top = TOP + base * lane + depth * 8;
-  return s("g", { class: "level" }, s("rect", { x: 0, y: top - 6, width, height: lanes * lane + 8 }), s("text", { x: 38, y: top + lane / 2 + 2, "text-anchor": "end" }, depth ? `${depth}` : "root", s("title", {}, `depth ${depth}: ${nodes} nodes`)));
+  return s("g", { class: "level" }, s("rect", { x: 0, y: top - 6, width, height: lanes * lane + 8 }), s("text", { x: 38, y: top + lane / 2 + 2, "text-anchor": "end" }, depth ? `${depth}` : "root", s("title", {}, `depth ${depth}: ${plural(nodes, "node")}`)));
 }
 
 function grid(shaped, x, height) {

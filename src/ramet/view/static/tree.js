@@ -1,7 +1,7 @@
 // The page of one tree: three drawings, filters, the keyboard, and the panel of the selected node.
 import { ask, follow } from "./api.js";
 import { budgetView } from "./budget.js";
-import { fill, h, isTyping, mark, num, seconds, select, short, signed, stepNumber } from "./dom.js";
+import { fill, h, isTyping, mark, num, plural, seconds, select, short, signed, stepNumber } from "./dom.js";
 import { liveTree } from "./live.js";
 import { nodePanel } from "./node.js";
 import { rowsView } from "./rows.js";
@@ -150,7 +150,7 @@ export async function treePage(root, { run, tree, node = 0, turn = null, drawing
     if (!state.shaped) return "";
     const all = state.shaped.nodes.length;
     const shown = state.shown ? state.shown.size : all;
-    return shown === all ? `${num(all)} ${all === 1 ? "node" : "nodes"}` : `${num(shown)} of ${num(all)} nodes`;
+    return shown === all ? plural(all, "node") : `${num(shown)} of ${num(all)} nodes`;
   }
 
   function set(name, value) {

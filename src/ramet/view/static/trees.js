@@ -1,7 +1,7 @@
 // A table of the trees of a run, of any length: pages are fetched as they come into sight.
 import { ask } from "./api.js";
 import { commonStart } from "./shape.js";
-import { fill, h, isTyping, mark, num, seconds, select, short, stepNumber } from "./dom.js";
+import { fill, h, isTyping, mark, num, plural, seconds, select, short, stepNumber } from "./dom.js";
 
 const NARROW = window.matchMedia("(max-width: 900px)");
 const HEIGHT = NARROW.matches ? 52 : 30; // on a phone a tree has two lines
@@ -101,7 +101,7 @@ export function treesTable(root, { run, values, filters, onfilter, go }) {
         start = commonStart(answer.rows.map((one) => one.question || ""));
         drawHeader();
       }
-      note.textContent = total === 1 ? "1 tree" : `${num(total)} trees`;
+      note.textContent = plural(total, "tree");
     } catch (error) {
       note.textContent = error.message;
       pages.delete(page);
