@@ -283,7 +283,7 @@ def test_the_command_lists_and_checks_the_taskset_of_a_package(folder: Path) -> 
     facts = {fact["name"]: fact["about"] for fact in json.loads(command("tasks", "--json"))}
     assert facts["backwards"] == "say words in reverse order"
     assert "no module 'wordplay.nothing'" in facts["broken"]
-    assert "backwards:train  1 tasks, 6 trees (0 delegating): no faults" in command(
+    assert "backwards:train  1 task, 6 trees (0 delegating): no faults" in command(
         "tasks", "check", "backwards", "-n", "1"
     )
 

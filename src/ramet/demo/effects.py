@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from ramet.errors import ConfigError
+from ramet.evaluate.cells import accuracy_rate
 from ramet.evaluate.format import interval, percent, share, signed
 from ramet.evaluate.record import Record
 from ramet.evaluate.statistics import Difference, Estimate, difference, mean, rate
@@ -81,12 +82,12 @@ def _reward(measured: Measured) -> Effect:
     gain = _difference(after, before, lambda record: record.score)
     tokens = [mean([float(record.generated) for record in records]).value for records in (before, after)]
     cheaper = tokens[1] <= (1 - MIN_SAVING) * tokens[0]
-    as_good = gain.low > -MAX_LOSS and _accuracy(after).low > MIN_ACCURACY
+    as_good = gain.low > -MAX_LOSS and accuracy_rate(after).low > MIN_ACCURACY
     return Effect(
         name="learning by reward",
         claim="at the same budget 15 points more tasks are right, or it takes a quarter fewer tokens",
         lines=(
-            ("right", _change(_accuracy(before), _accuracy(after))),
+            ("right", _change(accuracy_rate(before), accuracy_rate(after))),
             ("difference", _points(gain)),
             ("tokens", f"{tokens[0]:.0f} before, {tokens[1]:.0f} after"),
         ),
@@ -96,8 +97,8 @@ def _reward(measured: Measured) -> Effect:
 
 def _longer(measured: Measured) -> Effect:
     beyond = [record for record in measured.after if record.beyond]
-    clones = _accuracy([record for record in beyond if record.method == "clones"])
-    single = _accuracy([record for record in beyond if record.method == "single"])
+    clones = accuracy_rate([record for record in beyond if record.method == "clones"])
+    single = accuracy_rate([record for record in beyond if record.method == "single"])
     codes = f"{min(map(_size, beyond)):.0f}"
     return Effect(
         name="twice as long",
@@ -120,7 +121,7 @@ def _critical_path(measured: Measured) -> Effect:
             ("critical path, alone", _tokens(alone)),
             ("right, clones less alone", _points(accuracy)),
         ),
-        holds=path.high < 0 and accuracy.low > -MAX_LOSS and _accuracy(clones).low > MIN_ACCURACY,
+        holds=path.high < 0 and accuracy.low > -MAX_LOSS and accuracy_rate(clones).low > MIN_ACCURACY,
     )
 
 
@@ -152,10 +153,6 @@ def _difference(some: Sequence[Record], others: Sequence[Record], value: Callabl
 
 def _size(record: Record) -> float:
     return record.size or 0.0
-
-
-def _accuracy(records: Sequence[Record]) -> Estimate:
-    return rate(sum(record.is_right for record in records), len(records))
 
 
 def _points(gap: Difference) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ramet.draw import counted
 from ramet.evaluate.tables import Section
 from ramet.report.curves import overlaid_pictures, training_pictures
 from ramet.report.delegation import delegation_by_size
@@ -187,7 +188,7 @@ def _training(run: Run, story: Story | None, *, name: str, linked: bool) -> Page
     steps = len(start.metrics) if start else 0
     own = [] if story is None else [story.picture]
     content: list[Content] = [
-        tag("p", f"It started with {steps:,} steps on demonstrations.") if steps else None,
+        tag("p", f"It started with {counted(steps, 'step')} on demonstrations.") if steps else None,
         tag("p", story.sentence) if story is not None else None,
         figures(own) if own else None,
         figures(pictures),

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ramet.draw import draw, one_line
+from ramet.draw import counted, draw, one_line
 from ramet.evaluate.cells import ALL, Cell, Comparison, accuracy_rate
 from ramet.evaluate.format import percent
 from ramet.evaluate.record import Record
@@ -61,7 +61,7 @@ def cell_details(section: Section, runs: Mapping[str, Run]) -> list[Markup]:
 
 
 def _cell_detail(cell: Cell, run: Run, section: Section, right: Mapping[str, str]) -> Markup:
-    title = f"{section.label(cell.run, cell.method)} at {budget_phrase(cell.budget)}: {cell.items:,} items"
+    title = f"{section.label(cell.run, cell.method)} at {budget_phrase(cell.budget)}: {counted(cell.items, 'item')}"
     room = MAX_ITEMS
     inner: list[Content] = []
     for bucket in section.buckets:
@@ -71,7 +71,7 @@ def _cell_detail(cell: Cell, run: Run, section: Section, right: Mapping[str, str
             continue
         beyond = ", beyond training" if any(record.beyond for record in records) else ""
         part = f"problem size {bucket.name}" if bucket_word(section) == SIZE else bucket.name
-        caption = f"{part}{beyond}: {len(records):,} items, {percent(accuracy_rate(records))}"
+        caption = f"{part}{beyond}: {counted(len(records), 'item')}, {percent(accuracy_rate(records))}"
         rows = [_item_row(record, run, right) for record in records[: max(0, room)]]
         head = ("task", "score", "answer", "right answer", "generated", "critical path", "nodes", "trees")
         inner.append(

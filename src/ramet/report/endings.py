@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from ramet.draw import counted
 from ramet.evaluate.cells import Cell
 from ramet.evaluate.format import budget_label, method_label
 from ramet.evaluate.tables import Section
@@ -27,10 +28,10 @@ MEANINGS = {
 
 def ending_table(section: Section, runs: Mapping[str, Run]) -> Markup | None:
     """A row for each method and budget with wrong answers whose trees are stored; None if there is none."""
-    counted = count_endings(section, runs)
-    if not counted:
+    endings = count_endings(section, runs)
+    if not endings:
         return None
-    total = sum((counts for _, counts in counted), Counter[Stop]())
+    total = sum((counts for _, counts in endings), Counter[Stop]())
     kinds = [stop for stop, _ in total.most_common()]
     names: list[Content] = ["run"] if section.several_runs else []
     columns = [tag("abbr", stop.value, title=MEANINGS[stop]) for stop in kinds]
@@ -42,7 +43,7 @@ def ending_table(section: Section, runs: Mapping[str, Run]) -> Markup | None:
             link(cell_id(section, cell.key), f"{counts.total():,}"),
             *(f"{counts[stop]:,}" for stop in kinds),
         ]
-        for cell, counts in counted
+        for cell, counts in endings
     ]
     caption = "How the trees of wrong answers ended; of votes, all trees count"
     return table([*names, "method", "budget", "trees", *columns], rows, caption=caption, labels=len(names) + 2)
@@ -51,14 +52,14 @@ def ending_table(section: Section, runs: Mapping[str, Run]) -> Markup | None:
 def count_endings(section: Section, runs: Mapping[str, Run]) -> list[tuple[Cell, Counter[Stop]]]:
     """How the stored trees of wrong answers ended, for every method and budget that has any."""
     stops = {name: read_stops(runs[name]) for name in section.runs}
-    counted = [(cell, _count(cell, stops[cell.run])) for cell in section.cells]
-    return [(cell, counts) for cell, counts in counted if counts]
+    endings = [(cell, _count(cell, stops[cell.run])) for cell in section.cells]
+    return [(cell, counts) for cell, counts in endings if counts]
 
 
 def ending_lines(section: Section, runs: Mapping[str, Run]) -> list[str]:
     """One line for each method under the largest budget, such as `clones, 9 trees: turns 7, repeats 2`."""
     return [
-        f"{method_label(cell.method)}, {counts.total():,} {'tree' if counts.total() == 1 else 'trees'}: "
+        f"{method_label(cell.method)}, {counted(counts.total(), 'tree')}: "
         + ", ".join(f"{stop} {number:,}" for stop, number in counts.most_common())
         for cell, counts in count_endings(section, runs)
         if cell.budget == section.budgets[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ramet.draw import counted
 from ramet.evaluate.cells import ALL, BEYOND, Comparison
 from ramet.evaluate.format import hundredths, method_label, percent, share
 from ramet.evaluate.methods import BASELINE, is_oracle
@@ -105,7 +106,7 @@ def _cannot_tell(first: str, second: str, unknown: Sequence[Comparison], *, only
     needed = [one.difference.needed for one in unknown if one.difference.needed is not None]
     more = f"; {min(needed):,} or more would be needed" if needed else ""
     subject = f"cannot tell {first} from {second}" if only else "cannot tell"
-    return f"{subject} {where} ({items:,} {'item' if items == 1 else 'items'}{more})"
+    return f"{subject} {where} ({counted(items, 'item')}{more})"
 
 
 def _only_method(section: Section) -> str:
@@ -113,13 +114,13 @@ def _only_method(section: Section) -> str:
     verb = "reach" if best.method.startswith("clones") else "reaches"
     return (
         f"{method_label(best.method)} {verb} {percent(best.accuracy)} at {budget_phrase(best.budget)} on "
-        f"{best.items:,} items; there is no other method to compare it with."
+        f"{counted(best.items, 'item')}; there is no other method to compare it with."
     )
 
 
 def plain_headline(run: Run) -> str | None:
     """The result of a training run, or the number of trees; None for an evaluation."""
-    steps = f"{len(run.metrics):,} steps"
+    steps = counted(len(run.metrics), "step")
     held_out, own, losses = (_first_and_last(run, key) for key in ("eval_success", "success", "loss"))
     if held_out is not None:
         first, last = (_success(record, "eval_success", "eval_trees") for record in held_out)
@@ -132,19 +133,18 @@ def plain_headline(run: Run) -> str | None:
         return f"{run.name}: {steps}."
     if run.records or not run.tree_ids:
         return None
-    number = len(run.tree_ids)
-    return f"{run.name}: {number:,} {'tree' if number == 1 else 'trees'}."
+    return f"{run.name}: {counted(len(run.tree_ids), 'tree')}."
 
 
 def _training_success(run: Run, ends: tuple[dict[str, Any], dict[str, Any]]) -> str:
     """Success at both ends of a run: a third of its steps each, ten at most; of few steps, the first and the last."""
-    counted = [(as_number(record.get("success")), as_number(record.get("trees"))) for record in run.metrics]
-    known = [(success, trees) for success, trees in counted if success is not None and trees]
+    pairs = [(as_number(record.get("success")), as_number(record.get("trees"))) for record in run.metrics]
+    known = [(success, trees) for success, trees in pairs if success is not None and trees]
     steps = len(run.metrics)
     number = min(ENDS, steps // 3)
     if len(known) < steps or number < 2:
         first, last = (_success(record, "success", "trees") for record in ends)
-        return f"from {first} to {last} success in {steps:,} steps"
+        return f"from {first} to {last} success in {counted(steps, 'step')}"
     first, last = (_success(_together(part), "success", "trees") for part in (known[:number], known[-number:]))
     return f"from {first} success in the first {number} steps to {last} in the last {number} of {steps:,}"
 

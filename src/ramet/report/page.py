@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ramet.draw import counted
 from ramet.errors import ConfigError, StoreError
 from ramet.evaluate.journal import FILE
 from ramet.evaluate.tables import Section
@@ -185,7 +186,7 @@ def _html(
 
 
 def _folded(lines: Sequence[str]) -> Markup:
-    summary = tag("summary", f"{len(lines)} more {'finding' if len(lines) == 1 else 'findings'}")
+    summary = tag("summary", counted(len(lines), "more finding"))
     return tag("details", summary, tag("ul", [tag("li", line) for line in lines]), class_="small")
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ramet.draw import one_line
+from ramet.draw import counted, one_line
 from ramet.store import RunDir, query
 from ramet.terminal.console import out, print_json, table_console, warn
 from ramet.train.stored_credit import credit_table
@@ -79,7 +79,7 @@ def _print_records(names: Sequence[str], rows: Rows) -> None:
             out.print(Text.assemble((f"{name:<{longest}}  ", "dim"), text))
     hidden = len(rows) - MAX_RECORDS
     if hidden > 0:
-        out.print(f"… and {hidden:,} more rows", style="dim")
+        out.print(f"… and {counted(hidden, 'more row')}", style="dim")
     out.print("Long values are cut: name fewer columns, or give --json.", style="dim")
 
 

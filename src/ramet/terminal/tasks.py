@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 from rich.table import Table
 
+from ramet.draw import counted
 from ramet.errors import ConfigError
 from ramet.interfaces import Taskset
 from ramet.store.facts import tree_facts
@@ -76,7 +77,10 @@ def _print_task(taskset: Taskset, task: Task, tree: Tree) -> None:
     out.rule(task.id, align="left")
     out.print(task.question)
     if task.context:
-        out.print(f"with {len(task.context)} texts, {sum(map(len, task.context.values())):,} characters", style="dim")
+        out.print(
+            f"with {counted(len(task.context), 'text')}, {counted(sum(map(len, task.context.values())), 'character')}",
+            style="dim",
+        )
     out.print(f"functions: {', '.join(taskset.world(task).functions) or 'none'}", style="dim")
     out.print(table(tree, width=out.width))
     out.print(f"the oracle answers: {tree.answer}")
@@ -99,9 +103,9 @@ def _check_split(taskset: Taskset, split: str, *, num_tasks: int, skip: bool) ->
             raise
         out.print(f"{taskset.name}:{split}  not checked: {error}", style="yellow")
         return None
-    result = f"{len(report.faults)} faults" if report.faults else "no faults"
-    trees = f"{report.trees} trees ({report.delegating} delegating)"
-    out.print(f"{taskset.name}:{split}  {report.tasks} tasks, {trees}: {result}")
+    result = counted(len(report.faults), "fault") if report.faults else "no faults"
+    trees = f"{counted(report.trees, 'tree')} ({report.delegating:,} delegating)"
+    out.print(f"{taskset.name}:{split}  {counted(report.tasks, 'task')}, {trees}: {result}")
     _print_faults(report.faults)
     return not report.faults
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -19,7 +17,7 @@ from ramet.errors import EngineError
 from ramet.evaluate.format import share
 from ramet.store import RunDir
 from ramet.store.checkpoints import WARM, best_folder, newest_model, read_best
-from ramet.terminal.console import command, out, warn
+from ramet.terminal.console import command, out, print_json, warn
 from ramet.train.track import scalars
 from ramet.train.watch import CEASED, STOPPED
 
@@ -252,8 +250,7 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
     def on_step(record: dict[str, Any]) -> None:
         view.on_step(record)
         if as_json:
-            sys.stdout.write(json.dumps(record) + "\n")
-            sys.stdout.flush()
+            print_json(record, indent=None)
         elif not live:
             out.print(step_line(record, oracle=view.shows_oracle))
 
