@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from ramet.evaluate.cells import Cell, make_cells
+from ramet.evaluate.format import points
 from ramet.evaluate.record import Record
 from ramet.evaluate.tables import Section, cell_facts, make_section, make_sections, section_facts
 from ramet.evaluate.text import as_text
@@ -63,6 +64,13 @@ def test_a_narrow_terminal_drops_columns_and_never_digits(width: int) -> None:
     assert "90% [60, 98]" in row
     assert " 140" in row
     assert "…" not in row
+
+
+def test_at_40_columns_words_are_wrapped_and_no_number_is_cut() -> None:
+    text = as_text([section()], width=40)
+    assert "…" not in text
+    assert "90% [60, 98]" in text
+    assert all(points(one.difference) in text for one in section().baseline_comparisons)
 
 
 def test_partly_right_is_not_right() -> None:

@@ -17,7 +17,7 @@ from ramet.evaluate.tables import Area, Section
 Row = TypeVar("Row")
 Column = tuple[str, Callable[[Row], str]]  # name, and the text for a row
 GAP = 2  # spaces between columns
-SPARE = ("prompt", "items", "nodes", "score", "delegated", "critical\npath")  # dropped first on a narrow terminal
+SPARE = ("prompt", "items", "nodes", "score", "delegated", "critical\npath", "generated")  # dropped in this order
 
 
 def as_text(sections: Sequence[Section], *, width: int) -> str:
@@ -37,7 +37,7 @@ def render_sections(sections: Sequence[Section], *, width: int) -> Group:
         if len(section.buckets) > 1:
             parts += [_bucket_table(section.bucket_cells(), width=width), Text()]
         if section.baseline_comparisons:
-            parts += [_comparison_table(section.baseline_comparisons), Text()]
+            parts += [_comparison_table(section.baseline_comparisons, width=width), Text()]
         parts += [_area_line(area) for area in section.areas]
         if section.areas:
             parts.append(Text())
@@ -59,20 +59,7 @@ def _cell_table(cells: Sequence[Cell], *, width: int) -> Table:
         ("delegated", lambda cell: share(cell.delegated)),
         ("", _marks),
     ]
-    return _table(_fit(columns, cells, spare=SPARE, width=width), cells)
-
-
-def _fit(columns: Sequence[Column[Row]], rows: Sequence[Row], *, spare: Sequence[str], width: int) -> list[Column[Row]]:
-    """Drop spare columns, in this order, until the table fits."""
-    fitting = list(columns)
-    for dropped in spare:
-        if sum(_width(name, [show(row) for row in rows]) for name, show in fitting) > width:
-            fitting = [column for column in fitting if column[0] != dropped]
-    return fitting
-
-
-def _width(name: str, shown: Sequence[str]) -> int:
-    return max(len(line) for text in (name, *shown) for line in text.split("\n")) + GAP
+    return _table(columns, cells, spare=SPARE, width=width)
 
 
 def _marks(cell: Cell) -> str:
@@ -100,8 +87,7 @@ def _bucket_table(cells: Sequence[Cell], *, width: int) -> Table:
         ("", lambda row: _beyond_mark(next(iter(row.values())))),
     ]
     spare = ("items", "budget") if len({cell.budget for cell in cells}) == 1 else ("items",)
-    fitting = _fit(columns, list(rows.values()), spare=spare, width=width)
-    return _table(fitting, list(rows.values()), left=("size", ""))
+    return _table(columns, list(rows.values()), spare=spare, width=width, words=("size", ""))
 
 
 def _accuracy_column(method: str) -> Callable[[dict[str, Cell]], str]:
@@ -112,7 +98,7 @@ def _beyond_mark(cell: Cell) -> str:
     return "beyond training" if cell.beyond == 1 else "partly beyond training" if cell.beyond else ""
 
 
-def _comparison_table(comparisons: Sequence[Comparison]) -> Table:
+def _comparison_table(comparisons: Sequence[Comparison], *, width: int) -> Table:
     columns: list[Column[Comparison]] = [
         ("compared", lambda comparison: f"{method_label(comparison.cell[1])} − {comparison.other[1]}"),
         ("budget", lambda comparison: budget_label(comparison.budget)),
@@ -120,7 +106,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> Table:
         ("points", lambda comparison: points(comparison.difference)),
         ("", lambda comparison: verdict(comparison.difference)),
     ]
-    return _table(columns, comparisons, left=("compared", ""))
+    return _table(columns, comparisons, spare=("items",), width=width, words=("compared", ""))
 
 
 def _area_line(area: Area) -> Text:
@@ -128,10 +114,28 @@ def _area_line(area: Area) -> Text:
     return Text(f"area under {name} up to {area.reference:,.0f} tokens: {percent(area.share)}", style="dim")
 
 
-def _table(columns: Sequence[Column[Row]], rows: Sequence[Row], *, left: Sequence[str] = ("method", "")) -> Table:
+def _table(
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    *,
+    spare: Sequence[str],
+    width: int,
+    words: Sequence[str] = ("method", ""),
+) -> Table:
+    """A table of this width: columns of words are wrapped, spare ones dropped in their order; numbers are not cut."""
+    fitting = list(columns)
+    for dropped in spare:
+        if sum(_least_width(name, [show(row) for row in rows], wraps=name in words) for name, show in fitting) > width:
+            fitting = [column for column in fitting if column[0] != dropped]
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for name, _ in columns:
-        table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+    for name, _ in fitting:
+        left = name in words
+        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for row in rows:
-        table.add_row(*[Text(show(row)) for _, show in columns])
+        table.add_row(*[Text(show(row)) for _, show in fitting])
     return table
+
+
+def _least_width(name: str, shown: Sequence[str], *, wraps: bool) -> int:
+    parts = [part for text in (name, *shown) for part in (text.split() if wraps else text.split("\n"))]
+    return max(map(len, parts), default=0) + GAP
