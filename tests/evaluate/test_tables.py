@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from operator import itemgetter
 
 import pytest
+from rich.console import Console
 
 from ramet.evaluate.cells import Cell, make_cells
 from ramet.evaluate.format import points
 from ramet.evaluate.record import Record
 from ramet.evaluate.tables import Section, cell_facts, make_section, make_sections, section_facts
-from ramet.evaluate.text import as_text
+from ramet.evaluate.text import Column, as_text, fitted_table
 from tests.evaluate.trees import record
 
 
@@ -71,6 +74,27 @@ def test_at_40_columns_words_are_wrapped_and_no_number_is_cut() -> None:
     assert "…" not in text
     assert "90% [60, 98]" in text
     assert all(points(one.difference) in text for one in section().baseline_comparisons)
+
+
+@pytest.mark.parametrize(
+    ("width", "dropped"),
+    [(200, []), (80, []), (59, []), (58, ["path"]), (51, ["path", "budget"]), (40, ["path", "budget"])],
+)
+def test_a_table_that_is_too_wide_drops_columns_then_wraps_words(width: int, dropped: list[str]) -> None:
+    # 10 + 5 + 12 + 5 columns and at least 16 of the verdict, with 2 spaces after each, are 59.
+    verdict = "cannot tell: about 1,240 items needed"
+    cells = {"part": "arithmetic", "budget": "4,000", "clones − single": "+5 [-2, +11]", "path": "0.80×", "": verdict}
+    columns: list[Column[dict[str, str]]] = [(name, itemgetter(name)) for name in cells]
+    spare, words = ("path", "budget"), ("part", "")
+    sink = io.StringIO()
+    console = Console(file=sink, width=width, highlight=False)
+    console.print(fitted_table(columns, [cells, cells], spare=spare, width=width, words=words))
+    text = sink.getvalue()
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "…" not in text
+    for name, cell in cells.items():
+        parts = cell.split() if name in words else [cell]
+        assert all((part in text) == (name not in dropped) for part in parts)
 
 
 def test_partly_right_is_not_right() -> None:

@@ -17,6 +17,7 @@ from ramet.evaluate.tables import Area, Section
 Row = TypeVar("Row")
 Column = tuple[str, Callable[[Row], str]]  # name, and the text for a row
 GAP = 2  # spaces between columns
+WRAPPED = 16  # characters: narrower columns of words are hard to read
 SPARE = ("prompt", "items", "nodes", "score", "delegated", "critical\npath", "generated")  # dropped in this order
 
 
@@ -59,7 +60,7 @@ def _cell_table(cells: Sequence[Cell], *, width: int) -> Table:
         ("delegated", lambda cell: share(cell.delegated)),
         ("", _marks),
     ]
-    return _table(columns, cells, spare=SPARE, width=width)
+    return fitted_table(columns, cells, spare=SPARE, width=width)
 
 
 def _marks(cell: Cell) -> str:
@@ -87,7 +88,7 @@ def _bucket_table(cells: Sequence[Cell], *, width: int) -> Table:
         ("", lambda row: _beyond_mark(next(iter(row.values())))),
     ]
     spare = ("items", "budget") if len({cell.budget for cell in cells}) == 1 else ("items",)
-    return _table(columns, list(rows.values()), spare=spare, width=width, words=("size", ""))
+    return fitted_table(columns, list(rows.values()), spare=spare, width=width, words=("size", ""))
 
 
 def _accuracy_column(method: str) -> Callable[[dict[str, Cell]], str]:
@@ -106,7 +107,7 @@ def _comparison_table(comparisons: Sequence[Comparison], *, width: int) -> Table
         ("points", lambda comparison: points(comparison.difference)),
         ("", lambda comparison: verdict(comparison.difference)),
     ]
-    return _table(columns, comparisons, spare=("items",), width=width, words=("compared", ""))
+    return fitted_table(columns, comparisons, spare=("items",), width=width, words=("compared", ""))
 
 
 def _area_line(area: Area) -> Text:
@@ -114,7 +115,7 @@ def _area_line(area: Area) -> Text:
     return Text(f"area under {name} up to {area.reference:,.0f} tokens: {percent(area.share)}", style="dim")
 
 
-def _table(
+def fitted_table(
     columns: Sequence[Column[Row]],
     rows: Sequence[Row],
     *,
@@ -122,20 +123,30 @@ def _table(
     width: int,
     words: Sequence[str] = ("method", ""),
 ) -> Table:
-    """A table of this width: columns of words are wrapped, spare ones dropped in their order; numbers are not cut."""
-    fitting = list(columns)
+    """A table of this width: spare columns are dropped in their order, words are wrapped, and no number is cut."""
+    shown = [(name, [show(row) for row in rows]) for name, show in columns]
     for dropped in spare:
-        if sum(_least_width(name, [show(row) for row in rows], wraps=name in words) for name, show in fitting) > width:
-            fitting = [column for column in fitting if column[0] != dropped]
+        if sum(_least_width(name, texts, wraps=name in words) + GAP for name, texts in shown) > width:
+            shown = [column for column in shown if column[0] != dropped]
+    fits = sum(_full_width(name, texts) + GAP for name, texts in shown) <= width
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for name, _ in fitting:
-        left = name in words
-        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
-    for row in rows:
-        table.add_row(*[Text(show(row)) for _, show in fitting])
+    for name, texts in shown:
+        if name in words:
+            table.add_column(name, overflow="fold")
+        else:
+            fixed = _full_width(name, texts) if fits else _least_width(name, texts, wraps=False)
+            table.add_column(name, justify="right", width=fixed)
+    for cells in zip(*(texts for _, texts in shown), strict=True):
+        table.add_row(*map(Text, cells))
     return table
 
 
-def _least_width(name: str, shown: Sequence[str], *, wraps: bool) -> int:
-    parts = [part for text in (name, *shown) for part in (text.split() if wraps else text.split("\n"))]
-    return max(map(len, parts), default=0) + GAP
+def _full_width(name: str, texts: Sequence[str]) -> int:
+    return max(len(line) for text in (name, *texts) for line in text.split("\n"))
+
+
+def _least_width(name: str, texts: Sequence[str], *, wraps: bool) -> int:
+    """The width of a column whose name is wrapped, and whose texts are if they are words."""
+    longest = max(map(len, texts), default=0)
+    parts = [part for text in ((name, *texts) if wraps else (name,)) for part in text.split()]
+    return max(min(longest, WRAPPED) if wraps else longest, *map(len, parts), 0)

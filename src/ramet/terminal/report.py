@@ -10,8 +10,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from ramet.evaluate.cells import Cell
 from ramet.evaluate.format import budget_label, method_label, percent, share
 from ramet.evaluate.tables import Section
+from ramet.evaluate.text import Column, fitted_table
 from ramet.report.facts import parse_named_run, report_facts, report_folder
 from ramet.report.format import amount
 from ramet.report.page import Report, make_report, save_report
@@ -46,7 +48,8 @@ def _print_tables(report: Report, page: Path) -> None:
         out.print(Text(line, style="bold"))
     for section in report.sections:
         out.print()
-        table_console().print(_cell_table(section))
+        console = table_console()
+        console.print(_cell_table(section, width=console.width))
     for run in report.runs:
         for note in run.notes:
             out.print(Text(f"{run.name}: {note}", style="yellow"))
@@ -54,22 +57,20 @@ def _print_tables(report: Report, page: Path) -> None:
     out.print(f"{page}  (open it in a browser)", style="dim")
 
 
-def _cell_table(section: Section) -> Table:
+def _cell_table(section: Section, *, width: int) -> Table:
     """One line per cell."""
-    table = Table(title=section.title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    run = ["run"] if section.several_runs else []
-    for name in [*run, "method", "budget", "accuracy", "tokens", "path", "delegated", "front"]:
-        table.add_column(name, justify="left" if name in ("run", "method", "front") else "right", no_wrap=True)
-    for cell in section.cells:
-        row = [
-            *([cell.run] if section.several_runs else []),
-            method_label(cell.method),
-            budget_label(cell.budget),
-            percent(cell.accuracy),
-            amount(cell.generated),
-            amount(cell.critical_path),
-            share(cell.delegated),
-            front_marks(cell),
-        ]
-        table.add_row(*map(Text, row))
+    run: list[Column[Cell]] = [("run", lambda cell: cell.run)] if section.several_runs else []
+    columns: list[Column[Cell]] = [
+        *run,
+        ("method", lambda cell: method_label(cell.method)),
+        ("budget", lambda cell: budget_label(cell.budget)),
+        ("accuracy", lambda cell: percent(cell.accuracy)),
+        ("tokens", lambda cell: amount(cell.generated)),
+        ("path", lambda cell: amount(cell.critical_path)),
+        ("delegated", lambda cell: share(cell.delegated)),
+        ("front", front_marks),
+    ]
+    spare = ("front", "delegated", "path", "tokens")
+    table = fitted_table(columns, section.cells, spare=spare, width=width, words=("run", "method", "front"))
+    table.title, table.title_justify = section.title or None, "left"
     return table

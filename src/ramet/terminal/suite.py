@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
-
-from rich.table import Table
 
 from ramet.errors import ConfigError
 from ramet.evaluate.format import budget_label, method_label, share
 from ramet.evaluate.suite.card import CARD, against_alone, compare_cards, headline, read_card, write_card
 from ramet.evaluate.suite.definition import PREFIX, check_size, find_suite
 from ramet.evaluate.suite.run import SuiteRun, resolve_suite, run_suite
+from ramet.evaluate.text import fitted_table
 from ramet.report.card import write_page
 from ramet.terminal.console import out, print_json, table_console
 from ramet.terminal.evaluation import show_progress
@@ -59,13 +59,9 @@ def _write(card: Mapping[str, Any], plan: SuiteRun) -> Path:
 
 
 def _print_card(card: Mapping[str, Any], page: Path) -> None:
-    console = table_console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("part", "budget", "single", "vote@4", "clones", "clones − single", "tokens", "path", ""):
-        table.add_column(name, justify="left" if name in ("part", "") else "right", no_wrap=True)
-    for part in card["parts"]:
-        table.add_row(*_row(part))
-    console.print(table)
+    names = ("part", "budget", "single", "vote@4", "clones", "clones − single", "tokens", "path", "")
+    spare = ("path", "tokens", "budget", "vote@4", "single", "clones")
+    _print_table(names, [_row(part) for part in card["parts"]], words=("part", ""), spare=spare)
     for line in headline(card):
         out.print(line)
     for part in card["skipped"]:
@@ -93,11 +89,21 @@ def print_comparison(files: Sequence[str], *, as_json: bool) -> None:
     names = [str(card["model"]["model"]) for card in (first, second)]
     if as_json:
         return print_json({"models": names, "rows": rows})
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("part", "method", "budget", "items", names[0], names[1], "points", ""):
-        table.add_column(name, justify="left" if name in ("part", "method", "") else "right", no_wrap=True)
-    for row in rows:
-        shares = (share(row["first"]), share(row["second"]))
-        named = (row["part"], method_label(row["method"]), budget_label(row["budget"]), str(row["items"]))
-        table.add_row(*named, *shares, row["points"], row["verdict"])
-    return table_console().print(table)
+    head = ("part", "method", "budget", "items", *names, "points", "")
+    return _print_table(
+        head, list(map(_compared, rows)), words=("part", "method", ""), spare=("items", "budget", *names)
+    )
+
+
+def _compared(row: Mapping[str, Any]) -> list[str]:
+    shares = (share(row["first"]), share(row["second"]))
+    named = (row["part"], method_label(row["method"]), budget_label(row["budget"]), str(row["items"]))
+    return [*named, *shares, row["points"], row["verdict"]]
+
+
+def _print_table(
+    names: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[str], spare: Sequence[str]
+) -> None:
+    console = table_console()
+    columns = [(name, itemgetter(place)) for place, name in enumerate(names)]
+    console.print(fitted_table(columns, rows, spare=spare, width=console.width, words=words))
