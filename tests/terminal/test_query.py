@@ -13,7 +13,7 @@ from rich.console import Console
 
 import ramet
 from ramet.terminal.console import make_console
-from ramet.terminal.query import MAX_WRAPPED, Rows, fit, print_long_table, print_query, print_table
+from ramet.terminal.query import MAX_WRAPPED, Rows, fit, print_long_table, print_query, print_records, print_table
 
 ROWS: Rows = [(1, "short", None), (20, "日本語", 0.5), (300, "two  words", ""), (4, "ü" * 9, True)]
 Print = Callable[[Sequence[str], Rows, Console], None]
@@ -45,6 +45,11 @@ def test_many_rows_are_printed_as_a_long_table(tmp_path: Path, capsys: pytest.Ca
     print_query(run.path, f"select range as number, repeat('x', 30) as text from range({2 * MAX_WRAPPED + 7})")
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in printed[3:-1]] == [str(number) for number in range(2 * MAX_WRAPPED + 7)]
+
+
+def test_many_columns_without_a_row_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    print_records(["tree", "node"], [])
+    assert capsys.readouterr().out == "no rows; columns: tree, node\n"
 
 
 def test_columns_share_the_room_that_narrow_ones_leave() -> None:

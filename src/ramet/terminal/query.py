@@ -41,7 +41,7 @@ def print_query(path: Path, sql: str, *, as_json: bool = False) -> None:
     console = table_console()
     wide = sum(min(len(name), READABLE) + 3 for name in names) > console.width
     if wide or any(len(str(value)) > LONG_VALUE for row in rows for value in row):
-        return _print_records(names, rows)
+        return print_records(names, rows)
     if len(rows) > MAX_WRAPPED:
         return print_long_table(names, rows, console)
     return print_table(names, rows, console)
@@ -69,8 +69,10 @@ def _as_json(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _print_records(names: Sequence[str], rows: Rows) -> None:
+def print_records(names: Sequence[str], rows: Rows) -> None:
     """Rows with more columns than fit beside each other: a line for each value."""
+    if not rows:
+        return out.print(f"no rows; columns: {', '.join(names)}")
     longest = max(map(len, names))
     for number, row in enumerate(rows[:MAX_RECORDS], start=1):
         out.rule(f"row {number:,} of {len(rows):,}", align="left")
@@ -80,7 +82,7 @@ def _print_records(names: Sequence[str], rows: Rows) -> None:
     hidden = len(rows) - MAX_RECORDS
     if hidden > 0:
         out.print(f"… and {counted(hidden, 'more row')}", style="dim")
-    out.print("Long values are cut: name fewer columns, or give --json.", style="dim")
+    return out.print("Long values are cut: name fewer columns, or give --json.", style="dim")
 
 
 def print_table(names: Sequence[str], rows: Rows, console: Console) -> None:
