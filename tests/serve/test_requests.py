@@ -114,6 +114,8 @@ def test_a_text_with_the_key_of_earlier_messages_is_a_400_if_there_are_some():
     ("body", "param"),
     [
         ({"input": None}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [], "instructions": "be brief"}, "input"),
         ({"input": [{"type": "message", "role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
         ({"input": [{"type": "computer_call"}]}, "input[0].type"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),

@@ -38,11 +38,15 @@ class Conversation:
     work: str = ""  # calls and results after it
 
 
-def read_conversation(messages: Sequence[Said], *, remembered: Remembered = lambda _: None) -> Conversation:
-    """Sort messages into system prompt, history, question and work; a conversation that cannot go on is a 400."""
+def read_conversation(
+    messages: Sequence[Said], *, param: str = "messages", remembered: Remembered = lambda _: None
+) -> Conversation:
+    """Sort messages into system prompt, history, question and work; a conversation that cannot go on is a 400.
+
+    `param` is the field that has the messages.
+    """
     system = "\n\n".join(said.text for said in messages if said.role == "system" and said.text)
     spoken = [said for said in messages if said.role != "system"]
-    param = messages[0].param.partition("[")[0] if messages else "messages"
     asked = max((place for place, said in enumerate(spoken) if said.role == "user"), default=None)
     if asked is None:
         raise wrong(param, f"{param} contains no user message")
@@ -50,13 +54,13 @@ def read_conversation(messages: Sequence[Said], *, remembered: Remembered = lamb
         raise wrong(spoken[asked].param, f"{spoken[asked].param} is empty: the last user message is the task")
     if spoken[-1].role == "assistant":
         raise wrong(spoken[-1].param, "the last message must have role user or tool; got assistant")
-    names = _check_calls(spoken)
+    names = _check_calls(spoken, param)
     history = "\n\n".join(_line(said, names) for said in spoken[:asked])
     work = "\n\n".join(_work(said, names, remembered) for said in spoken[asked + 1 :])
     return Conversation(question=spoken[asked].text, system=system, history=history, work=work)
 
 
-def _check_calls(spoken: Sequence[Said]) -> dict[str, str]:
+def _check_calls(spoken: Sequence[Said], param: str) -> dict[str, str]:
     """The name of every call by its id. Each call has one result, and each result its call."""
     names: dict[str, str] = {}
     waiting: set[str] = set()
@@ -73,7 +77,7 @@ def _check_calls(spoken: Sequence[Said]) -> dict[str, str]:
         waiting |= {call.id for call in said.calls}
     if waiting:
         missing = ", ".join(sorted(waiting))[:200]
-        raise wrong(spoken[0].param.partition("[")[0], f"these tool calls have no result: {missing}")
+        raise wrong(param, f"these tool calls have no result: {missing}")
     return names
 
 

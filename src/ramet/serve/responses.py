@@ -43,7 +43,7 @@ def read(body: Fields, *, served: Sequence[str], remembered: Remembered) -> Ask:
     refuse_sampling(body)
     text = body.object("text")
     messages = [*_instructions(body), *_input(body)]
-    conversation = read_conversation(messages, remembered=remembered)
+    conversation = read_conversation(messages, param="input", remembered=remembered)
     return Ask(
         model=body.text("model"),
         conversation=conversation,
