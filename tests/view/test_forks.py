@@ -155,6 +155,18 @@ def test_on_the_page_a_turn_is_edited_the_fork_is_watched_and_compared(browser: 
     page.close()
 
 
+def test_on_the_page_what_a_node_reads_is_edited(browser: Any, forking: Viewer) -> None:
+    page = browser.new_page()
+    page.set_default_timeout(20_000)
+    page.goto(forking.url + "#/run/orchard/tree/orchard/node/2")
+    page.click("text=edit what it reads")
+    assert page.input_value("textarea") == "count pears"
+    page.fill("textarea", "count oranges")
+    page.click("text=read this and go on")
+    page.wait_for_selector(".result .answer >> text=12 oranges")
+    page.close()
+
+
 def test_messages_are_found_in_the_markup_of_several_models() -> None:
     from ramet.view.texts import message_of
 

@@ -1,6 +1,6 @@
 // Two trees side by side: another policy, another seed, before and after. Their first difference is marked.
 import { ask } from "./api.js";
-import { fill, h, mark, num, percent, plural, seconds, select, short } from "./dom.js";
+import { fill, h, isTyping, mark, num, percent, plural, seconds, select, short } from "./dom.js";
 import { rowsView } from "./rows.js";
 import { said } from "./said.js";
 import { shape } from "./shape.js";
@@ -138,7 +138,7 @@ export async function comparePage(root, query, { go }) {
   }
 
   function key(event) {
-    if (!pair || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return false;
+    if (!pair || isTyping(event)) return false;
     const move = (by) => { const order = views[0].order(); pair.pick(0, order[Math.max(0, Math.min(order.length - 1, order.indexOf(selected[0] ?? 0) + by))]); };
     const actions = { ArrowDown: () => move(1), j: () => move(1), ArrowUp: () => move(-1), k: () => move(-1), n: () => difference(1), p: () => difference(-1), u: () => go(`/run/${encodeURIComponent(query.run)}/tree/${encodeURIComponent(query.tree)}`) };
     if (!(event.key in actions)) return false;

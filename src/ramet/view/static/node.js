@@ -2,7 +2,7 @@
 import { ask, isFile, post } from "./api.js";
 import { fill, h, mark, num, percent, seconds, short, signed } from "./dom.js";
 import { ledger, bar } from "./rows.js";
-import { said, shaded, surprise } from "./said.js";
+import { meanLogprob, said, shaded } from "./said.js";
 import { used } from "./shape.js";
 
 /** The panel of one node. `show` draws a node; texts of stored nodes come from the server, those of running ones live. */
@@ -171,7 +171,7 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
   }
 
   function turnHead(number, facts_, piece) {
-    const mean = surprise(piece);
+    const mean = meanLogprob(piece);
     return h(
       "p", { class: "turn-head" },
       h("a", { href: `#${state.base}/node/${state.selected}/turn/${number}`, class: "turn-link", onclick: () => onturn(number) }, `turn ${number}`),
@@ -249,11 +249,11 @@ export function nodePanel(container, { onnode, onturn, onfork }) {
   function told(node, number, piece) {
     if (edit && edit.turn === number && edit.kind === "tell") return editor(number, "tell");
     const message = piece.message ?? piece.text;
-    const change = isFile || !state.fork || !state.fork.possible || !state.stored ? null : h("button", { type: "button", class: "small", disabled: isForking(), onclick: () => change(number, "tell") }, "edit what it reads");
+    const edits = isFile || !state.fork || !state.fork.possible || !state.stored ? null : h("button", { type: "button", class: "small", disabled: isForking(), onclick: () => change(number, "tell") }, "edit what it reads");
     if (number === 0) {
-      return h("div", { class: "given-group" }, h("p", { class: "turn-head" }, h("span", { class: "what" }, "given"), h("span", { class: "fork" }, change)), h("div", { class: "got" }, results(message, null)), message !== piece.text ? h("details", {}, h("summary", {}, "whole prompt, with the system prompt"), h("pre", { class: "got", tabindex: "0" }, piece.text)) : null);
+      return h("div", { class: "given-group" }, h("p", { class: "turn-head" }, h("span", { class: "what" }, "given"), h("span", { class: "fork" }, edits)), h("div", { class: "got" }, results(message, null)), message !== piece.text ? h("details", {}, h("summary", {}, "whole prompt, with the system prompt"), h("pre", { class: "got", tabindex: "0" }, piece.text)) : null);
     }
-    return h("div", { class: "given-group" }, h("p", { class: "turn-head" }, h("span", { class: "what" }, "given"), h("span", { class: "fork" }, change)), h("div", { class: "got", tabindex: "0" }, results(message, node.turns[number - 1])));
+    return h("div", { class: "given-group" }, h("p", { class: "turn-head" }, h("span", { class: "what" }, "given"), h("span", { class: "fork" }, edits)), h("div", { class: "got", tabindex: "0" }, results(message, node.turns[number - 1])));
   }
 
   /** Results, with a link to the clone that each came from. */

@@ -1,7 +1,7 @@
 // One run: how training went, what an evaluation found, and its trees.
 import { ask, follow, isFile } from "./api.js";
 import { curve, heat } from "./charts.js";
-import { fill, h, num, percent, plural, seconds, select, stepNumber } from "./dom.js";
+import { fill, h, isTyping, num, percent, plural, seconds, select, stepNumber } from "./dom.js";
 import { KINDS } from "./runs.js";
 import { treesTable } from "./trees.js";
 
@@ -222,7 +222,7 @@ export async function runPage(root, { run, tab, filters }, { go, replace }) {
   const stop = follow(run, null, onevent);
   return {
     key: (event) => {
-      if (event.key === "u" && !/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) { go("/"); return true; }
+      if (event.key === "u" && !isTyping(event)) { go("/"); return true; }
       return table ? table.key(event) : false;
     },
     close: () => { stop(); clearTimeout(timer); if (table) table.close(); },

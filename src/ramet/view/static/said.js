@@ -90,8 +90,8 @@ export function shaded(piece) {
   return h("div", {}, h("div", { class: "strip" }, piece.logprobs.map((value) => cell(value, null))), h("p", { class: "soft" }, "one cell per token; the run's tokenizer is not on this machine, so their texts are not known"));
 }
 
-/** The least likely tokens first: what to look at. */
-export function surprise(piece) {
+/** The mean log-prob of the sampled tokens; null if none is known. */
+export function meanLogprob(piece) {
   const known = (piece.logprobs || []).filter((value) => value !== null);
   return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
 }
