@@ -57,6 +57,14 @@ def test_broken_files_are_left_out_and_noted(tmp_path: Path) -> None:
     assert "success by depth" in make_report([path]).html.lower()
 
 
+@pytest.mark.parametrize(("file", "text"), [("meta.json", "[" * 100_000), ("config.toml", "a = " + "[" * 100_000)])
+def test_a_file_that_is_nested_too_deeply_is_left_out_and_noted(tmp_path: Path, file: str, text: str) -> None:
+    path = run_dir(tmp_path, "deep", kind="train", metrics=[step(0)])
+    (path / file).write_text(text, encoding="utf-8")
+    (note,) = read_run(path).notes
+    assert note.startswith(f"{file} cannot be read: ")
+
+
 def test_a_line_of_metrics_that_cannot_be_read_hides_no_other_from_report_and_viewer(tmp_path: Path) -> None:
     path = run_dir(tmp_path, "damaged", kind="train", metrics=[step(0), step(1)])
     with (path / "metrics.jsonl").open("a") as sink:

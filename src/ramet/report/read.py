@@ -172,7 +172,7 @@ def _meta(path: Path, notes: list[str]) -> dict[str, Any]:
     except FileNotFoundError:
         notes.append("meta.json is missing: command and version are not known")
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         notes.append(f"meta.json cannot be read: {_reason(error)}")
         return {}
     if not isinstance(found, dict):
@@ -186,7 +186,7 @@ def _config(path: Path, notes: list[str]) -> dict[str, Any]:
         return tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
     except FileNotFoundError:
         notes.append("config.toml is missing: its settings are not known")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         notes.append(f"config.toml cannot be read: {_reason(error)}")
     return {}
 
