@@ -158,10 +158,13 @@ def test_like_cards_are_compared_item_by_item_and_others_are_refused(tmp_path: P
 def test_a_file_that_is_no_card_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     (tmp_path / "y.json").write_text("{")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(ramet.ConfigError, match="is not a card of a suite"):
         read_card(tmp_path / "x.json")
     with pytest.raises(ramet.ConfigError, match="is not JSON"):
         read_card(tmp_path / "y.json")
+    with pytest.raises(ramet.ConfigError, match="is not JSON"):
+        read_card(tmp_path / "deep.json")
     with pytest.raises(ramet.ConfigError, match=r"cannot read .*: No such file"):
         read_card(tmp_path / "z.json")
     with pytest.raises(ramet.ConfigError, match=r"is a directory without card.json: give the card.json that .* wrote"):

@@ -208,7 +208,7 @@ def read_card(file: Path | str) -> dict[str, Any]:
         found: object = json.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not JSON: {error}") from None
     if not isinstance(found, dict) or any(name not in found for name in (*SAME, "model", "parts")):
         raise ConfigError(f"{file} is not a card of a suite: ramet eval suite:NAME writes one, {CARD}")
