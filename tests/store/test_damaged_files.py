@@ -127,6 +127,15 @@ def test_the_command_line_shows_the_good_trees_and_names_the_bad_file(run: Path)
     assert "a.parquet" in shown.stderr
 
 
+@pytest.mark.parametrize("text", ["blake2:" + "0" * 32, "blake2:" + "a" * 32])
+def test_a_text_that_looks_like_the_checksum_of_its_file_is_stored_as_any_other(tmp_path: Path, text: str):
+    written = tree()
+    written.root.answer = written.root.goal = text
+    run = ramet.RunDir.create(tmp_path, "lookalike")
+    run.write([written])
+    assert [read.answer for read in ramet.read_trees(run)] == [text]
+
+
 def test_a_node_in_the_wrong_place_is_named(run: Path):
     broken = tree()
     broken.nodes[2].index = 7

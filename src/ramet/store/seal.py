@@ -66,9 +66,10 @@ def seal(data: bytes) -> bytes:
     """A Parquet file with the checksum of its footer in place of `UNSEALED`."""
     start = len(data) - TAIL - int.from_bytes(data[-TAIL:-4], "little")
     footer = data[start:-TAIL]
-    if footer.count(UNSEALED) != 1:
-        raise AssertionError("a file has one place for its checksum")
-    return data[:start] + footer.replace(UNSEALED, _checksum(footer)) + data[-TAIL:]
+    before, unsealed, after = footer.rpartition(UNSEALED)  # the last one: a text of a model may look like it
+    if not unsealed:
+        raise AssertionError("a file has a place for its checksum")
+    return data[:start] + before + _checksum(footer) + after + data[-TAIL:]
 
 
 def check_seal(file: Path) -> None:
@@ -77,12 +78,13 @@ def check_seal(file: Path) -> None:
         footer = _footer(file)
     except OSError as error:
         raise StoreError(f"cannot read {file}: {error.strerror}") from None
-    found = [] if footer is None else SEALED.findall(footer)
-    if footer is None or not footer:
+    if footer is None:
         raise StoreError(f"cannot read {file}: it is not a complete Parquet file")
+    found = [*SEALED.finditer(footer)][-1:]  # metadata come after statistics, which have texts of models
     if not found:
         raise StoreError(f"cannot read {file}: it is not a file of trees of this version of ramet, or it is damaged")
-    if found != [_checksum(SEALED.sub(UNSEALED, footer))]:
+    begin, end = found[0].span()
+    if found[0][0] != _checksum(footer[:begin] + UNSEALED + footer[end:]):
         raise StoreError(f"cannot read {file}: it is damaged")
 
 
