@@ -31,6 +31,7 @@ from tests.engine.faulty import (
     HANG,
     RESET,
     Answer,
+    Fault,
     FaultyServer,
     Received,
     Script,
@@ -612,6 +613,15 @@ async def test_comments_pings_and_unknown_fields_are_ignored():
 async def test_a_finished_response_without_done_is_accepted():
     async with meeting(stream(chat("hello", finish="stop"), usage(1), done=False), tries=1) as (_, engine):
         assert (await ask(engine)).text == "hello"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", [RESET, CLOSED, b"not a chunk"])
+async def test_a_connection_that_breaks_after_done_loses_nothing(fault: Fault | bytes):
+    broken = stream(chat("hello", finish="stop"), usage(1), "[DONE]", fault, CLOSED, done=False)
+    async with meeting(broken, tries=1) as (server, engine):
+        assert (await ask(engine)).text == "hello"
+    assert len(server.requests) == 1
 
 
 # Trees on a faulty server.

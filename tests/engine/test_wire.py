@@ -172,6 +172,7 @@ def test_every_reason_to_finish_is_a_stop_except_length(reason: str, finish: str
         ([chat("äöü", finish="stop")], 6),  # neither: a token is at least one byte
         ([chat("a" * 90, finish="stop")], 50),  # at most what was allowed
         ([chat("a", finish="length")], 50),  # cut off by the limit
+        ([chat("a", finish="max_tokens")], 50),  # the same, in the words of another API
         ([chat("", finish="stop")], 0),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Annotated, Any, cast
 
 import anyio
@@ -118,7 +119,8 @@ async def events(response: httpx.Response, *, limit: int, hide: Hide = unchanged
             break
         if line.startswith("data:"):
             yield _event(data, hide)
-    with anyio.move_on_after(DRAIN_S):  # only a connection read to its end can be reused
+    # Only a connection that was read to its end can be reused. One that breaks now has brought everything.
+    with anyio.move_on_after(DRAIN_S), suppress(EngineBusy, httpx.RequestError):
         async for _ in lines:
             pass
 
@@ -288,7 +290,7 @@ class StreamedCompletion:
             return min(max(reported or 0, counted), counted + 1, self.max_tokens)
         if reported is not None:
             return min(max(reported, counted), self.max_tokens)
-        return self.max_tokens if self.finish == "length" else min(self.max_tokens, self._bytes)
+        return self.max_tokens if self.finish in CUT else min(self.max_tokens, self._bytes)
 
 
 def _tokens(choice: Choice) -> tuple[list[int], list[float | None]]:

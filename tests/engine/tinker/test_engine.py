@@ -119,6 +119,12 @@ def test_a_stop_text_cuts_the_turn_and_what_was_generated_behind_it_is_paid_for(
     assert len(server.asked) == 1
 
 
+def test_a_stop_text_before_a_stop_token_of_the_same_chunk_cuts_the_turn_too() -> None:
+    mark = engine(Server()).renderer.tokenizer.decode([12])
+    done = sample(Server(stop_at=15), stop=[mark], stop_ids=[15])
+    assert (done.token_ids, done.num_tokens, done.finish) == ((10, 11, 12), 6, "stop")
+
+
 def test_the_window_bounds_the_completion() -> None:
     assert sample(Server(), window=10).num_tokens == 7
 

@@ -98,7 +98,7 @@ class TinkerEngine:
             sampled = await self._ask(version.sampler, [*ids, *received.token_ids], asked, temperature, seed, received)
             received.token_ids += sampled.token_ids
             received.logprobs += sampled.logprobs
-            stopped = sampled.stopped or self._cut(received, stop, fresh=len(sampled.token_ids))
+            stopped = self._cut(received, stop, fresh=len(sampled.token_ids)) or sampled.stopped
             meter.tokens = received.generated
         return self._completion(received, stopped=stopped)
 
