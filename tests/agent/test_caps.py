@@ -179,6 +179,22 @@ def test_output_of_a_cell_and_answers_in_terse_are_cut_too():
 # Calls of a turn.
 
 
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"node_tokens": 600},
+        {"path_tokens": 600},
+        {"money": 0.01, "prices": ramet.Prices(prompt=1.0, generated=1.0)},
+    ],
+    ids=str,
+)
+def test_a_node_whose_own_limit_is_used_up_says_so_though_its_window_holds_less_than_the_tree_has(limit: object):
+    cells = turns(*[call("nothing")] * 100)
+    tree = run(cells, tokens=100_000, window=4000, turns=100, **limit)  # pyright: ignore[reportCallIssue]
+    assert tree.root.stop is ramet.Stop.BUDGET
+    assert tree.usage.peak_window < 2000
+
+
 def test_calls_beyond_the_limit_are_refused_with_a_reason():
     world = Bells()
     script = turns(call("ring", times=1) + delegate("a") + call("ring", times=2) + delegate("b"))

@@ -40,18 +40,16 @@ class Limits:
         kept = closing_size = 0
         if not closing:
             kept, closing_size = self.reserve, self.closing_size
-        cap, why = self.ledger.tokens - kept, Stop.BUDGET
-        room = self.window - size - closing_size - kept
-        if room < cap:
-            cap, why = room, Stop.WINDOW
-        if self.own_tokens is not None:
-            cap = min(cap, self.own_tokens - self.node.usage.tokens - kept)
-        if self.ledger.money is not None:
-            cap = min(cap, self._affordable(size, closing=closing))
         left = self.path_left()
-        if left is not None and left - kept < cap:
-            cap, why = left - kept, Stop.BUDGET
-        return cap, why
+        spendable = [
+            self.ledger.tokens - kept,
+            None if self.own_tokens is None else self.own_tokens - self.node.usage.tokens - kept,
+            None if self.ledger.money is None else self._affordable(size, closing=closing),
+            None if left is None else left - kept,
+        ]
+        most = min(tokens for tokens in spendable if tokens is not None)
+        room = self.window - size - closing_size - kept
+        return (room, Stop.WINDOW) if room < most else (most, Stop.BUDGET)
 
     def child_path(self) -> int | None:
         """The most tokens that a chain of work in a child may have, so that the node can answer; None: no limit."""
