@@ -6,6 +6,8 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
@@ -257,6 +259,23 @@ def test_a_money_limit_stops_the_adversary_too():
     assert len(tree.nodes) > 2
     assert real == pytest.approx(tree.usage.dollars)
     assert real <= 0.05
+
+
+class CountsMore(ramet.ScriptedEngine):
+    """Like servers that add a text of their own: 1,000 tokens more in every prompt."""
+
+    async def sample(self, prompt: Prompt, **how: Any) -> ramet.Completion:
+        completion = await super().sample(prompt, **how)
+        return replace(completion, prompt_tokens=len(prompt.ids or ()) + 1000)
+
+
+def test_tokens_that_only_the_server_sees_in_a_prompt_are_paid_for_too():
+    engine = CountsMore(lambda prompt: "Answer: 1" if prompt.closing else call("nothing"))
+    budget = ramet.Budget(tokens=10**6, window=10**6, turns=1000, money=0.05, prices=ramet.Prices(prompt=1.0))
+    tree = in_virtual_time(TreeRun("root", TreeOptions(engine=engine, budget=budget)).run)
+    assert tree.usage.calls > 10
+    assert tree.root.stop is ramet.Stop.BUDGET
+    assert 0.04 < tree.usage.dollars <= 0.05 + 0.001  # those of the last call may be beyond
 
 
 def test_parallel_siblings_cannot_spend_the_same_tokens_twice():

@@ -286,14 +286,11 @@ class NodeRun:
             cached = min(prompt_tokens, completion.cached_tokens)
             received = max(completion.num_tokens, meter.tokens)  # more, if a server had to be cut off
             cost = self._count(prompt=prompt_tokens, cached=cached, generated=received)
-            hold.settle(tokens=completion.num_tokens, money=min(cost, hold.money))
-            self._pay_beyond(received - completion.num_tokens, cost - min(cost, hold.money))
+            paid = min(cost, hold.money)
+            hold.settle(tokens=completion.num_tokens, money=paid)
+            # A server may send more than it was asked for, or count more tokens in a prompt than it was taken to have.
+            self.ledger.charge(tokens=received - completion.num_tokens, money=cost - paid)
         return completion
-
-    def _pay_beyond(self, tokens: int, unpaid: int) -> None:
-        """Pay for tokens that a server sent beyond the cap, as far as the node has any left."""
-        price = self.limits.prices.cost(prompt=0, cached=0, generated=tokens)
-        self.ledger.charge(tokens=tokens, money=min(unpaid, price))
 
     async def _ask(self, prompt: Prompt, cap: int, meter: Meter) -> Completion:
         tree_run = self.tree_run
