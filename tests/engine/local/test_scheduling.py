@@ -321,6 +321,29 @@ def test_a_prompt_that_does_not_fit_the_cache_fails_and_the_others_continue() ->
     check_pages(engine)
 
 
+def test_a_prompt_that_needs_the_page_it_could_copy_from_is_computed_whole() -> None:
+    engine = SimulatedEngine(pages=4, size=4, max_batch=4, chunk=64)
+    engine.submit([1, 2, 3, 4, 5, 6], max_tokens=2, seed=1)
+    engine.run()
+    prompt = [1, 2, 3, 4, 5, *range(7, 15)]  # all four pages; the second begins like that of the first request
+    request = engine.submit(prompt, max_tokens=2, seed=1)
+    engine.run()
+    assert (request.error, request.cached_tokens) == (None, 4)
+    assert request.sampled == sampled_alone(prompt, max_tokens=2, seed=1)
+    check_pages(engine)
+
+
+def test_requests_of_a_node_at_the_same_time_leave_no_page_pinned_when_it_has_ended() -> None:
+    engine = SimulatedEngine(pages=16, size=4, max_batch=4, chunk=64)
+    for seed in range(2):
+        engine.submit([seed] * 9, max_tokens=2, seed=seed, node_id="tree/0")
+    engine.run()
+    engine.scheduler.ended("tree/0")
+    cache = engine.scheduler.cache
+    held = [cache.match([seed] * 10, salt=0, step=99).pages for seed in range(2)]
+    assert [page.pins for pages in held for page in pages] == [0] * 4
+
+
 def test_a_request_that_outgrows_the_cache_fails_and_the_others_continue() -> None:
     engine = SimulatedEngine(pages=5, size=4, max_batch=4, chunk=64)
     seed = next(seed for seed in range(99) if len(sampled_alone([1], max_tokens=40, seed=seed)) > 30)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ramet.engine.local.cache import Page, PrefixCache
+from ramet.engine.local.cache import Match, Page, PrefixCache
 from ramet.engine.local.request import Request
 
 SMALLEST_CHUNK = 64
@@ -250,17 +250,10 @@ class Scheduler:
             match = self.cache.match(request.ids, salt=request.salt, step=self._number)
             if match.pending:
                 continue
-            # Matched pages must not be evicted by the allocation below.
-            matched = match.pages if match.partial is None else [*match.pages, match.partial]
-            self.cache.acquire(matched)
-            size = self.cache.size
-            needed = -(-len(request.ids) // size) - len(match.pages)
-            # Leave one page for each running request: admitting a request only to preempt it wastes work.
-            new = self.cache.allocate(needed) if needed + len(self.running) <= self.cache.available else None
+            new = self._allocate(request, match)
             if new is None:
-                self.cache.release(matched)
                 if not self.running:
-                    room = self.cache.total * size
+                    room = self.cache.total * self.cache.size
                     self.fail(
                         request,
                         f"a text of {len(request.ids):,} tokens does not fit the cache of {room:,}: raise cache_tokens",
@@ -272,11 +265,25 @@ class Scheduler:
                 step.copies.append((match.partial.number, new[0].number))
                 self.cache.release([match.partial])
                 new[0].ready = match.partial_tokens
-            request.planned = len(match.pages) * size + match.partial_tokens
+            request.planned = len(match.pages) * self.cache.size + match.partial_tokens
             if not request.draws:
                 request.cached_tokens = request.planned
             self.stats.cached_tokens += request.planned
             budget -= self._plan_chunk(step, request, budget)
+
+    def _allocate(self, request: Request, match: Match) -> list[Page] | None:
+        """Pages for what is not cached; None if there are too few. Those that match have one more user from then on."""
+        cache, matched = self.cache, match.pages if match.partial is None else [*match.pages, match.partial]
+        cache.acquire(matched)  # so that they are not evicted
+        needed = -(-len(request.ids) // cache.size) - len(match.pages)
+        # Leave one page for each running request: admitting a request only to preempt it wastes work.
+        if needed + len(self.running) <= cache.available:
+            return cache.allocate(needed)
+        cache.release(matched)
+        if match.partial is None or self.running:
+            return None
+        match.partial, match.partial_tokens = None, 0  # the request needs the page that it would copy
+        return self._allocate(request, match)
 
     def _start(self, request: Request, known: list[Page], new: list[Page]) -> None:
         request.slot = self._slots.pop()
@@ -337,6 +344,7 @@ class Scheduler:
     def _finish(self, request: Request) -> None:
         pages = self._release(request)
         if request.node_id:
+            self._unpin(request.node_id)  # of another request of the node that ran beside this one
             self.cache.pin(pages, 1)
             self.pinned[request.node_id] = pages
         request.deliver(request)
