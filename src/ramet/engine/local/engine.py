@@ -358,7 +358,6 @@ class LocalEngine:
         except RuntimeError as error:
             if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
                 raise
-        self._collect_results()
         self.scheduler.shrink(step)
         return None
 

@@ -157,8 +157,8 @@ class Scheduler:
         request.deliver(request)
 
     def undo(self, step: Step) -> None:
-        """Revert a planned step that did not run, and preempt all running requests."""
-        for request in step.decodes:
+        """Revert a planned step that did not run, record the step in flight, and preempt all running requests."""
+        for request in step.decodes:  # before it ends: what it leaves in the cache has to be computed
             request.planned -= 1
         for chunk in step.chunks:
             chunk.request.planned = chunk.start
@@ -172,6 +172,7 @@ class Scheduler:
                 if first.number == copy:
                     first.ready = 0
                     chunk.request.planned -= chunk.start % self.cache.size
+        self.collect_results()
         for request in self.running[::-1]:
             self._preempt(request)
 
