@@ -332,3 +332,13 @@ def test_with_cut_turns_no_budget_is_exceeded_and_nothing_is_counted_twice(
         assert sum(turn.tokens for turn in node.turns) == node.usage.tokens
         assert len([piece for piece in node.pieces if piece.sampled]) == len(node.turns)
         assert node.usage.peak_window <= budget.window
+
+
+@pytest.mark.parametrize(("dialect", "draft"), [("tools", delegate("north")), ("terse", "\n> north\n")])
+def test_what_looks_like_a_call_in_thoughts_that_were_cut_off_is_not_carried_out(dialect: str, draft: str):
+    def script(prompt: Prompt) -> str:
+        return "= 42" if prompt.turn else f"<think>Maybe {draft} or rather {words(1000)}"
+
+    tree = run(script, dialect=dialect, tokens=2000, node_tokens=900)
+    assert [turn.finish for turn in tree.root.turns] == ["length", "stop"]
+    assert (len(tree.nodes), tree.root.turns[0].faults) == (1, 1)

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ramet.agent.wording import after_thoughts
+from ramet.agent.wording import END_THINK, THINK, after_thoughts, is_thinking
 from ramet.interfaces import ReadsCutTurns, Session
 from ramet.types import Node, Turn
-
-THINK, END_THINK = "<think>", "</think>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +73,9 @@ def _in_turn(turn: Turn, text: str, answer: str | None, session: Session) -> Can
 
 def in_text(text: str, session: Session) -> Candidate | None:
     """What a session reads in a text that was cut off, or else the thoughts in it."""
-    thinking = text.lstrip().startswith(THINK)
-    said = "" if thinking and END_THINK not in text else after_thoughts(text)
+    said = "" if is_thinking(text) else after_thoughts(text)
     found = session.answer_in_cut(said) if said.strip() and isinstance(session, ReadsCutTurns) else None
     if found is not None:
         return Candidate(text=found.text, marked=found.marked)
-    thoughts = text.partition(THINK)[2].partition(END_THINK)[0].strip() if thinking else ""
+    thoughts = text.partition(THINK)[2].partition(END_THINK)[0].strip() if text.lstrip().startswith(THINK) else ""
     return Candidate(text=thoughts, thoughts=True) if thoughts else None

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from ramet.agent.wording import is_thinking
 from ramet.interfaces import HostFunction, Outcome, Result, Session
 from ramet.types import Completion, Message, ToolCall, clean
 
@@ -40,6 +41,8 @@ async def act(session: Session, text: str, completion: Completion) -> Outcome:
     """Carry out a turn: its native calls, or else what its text asks for."""
     if completion.calls and isinstance(session, ReadsCalls):
         return await session.act_on(text, completion.calls, finish=completion.finish)
+    if completion.finish == "length" and is_thinking(text):
+        text = ""  # it was cut off in its thoughts: what looks like a call in them is a draft
     return await session.act(text, finish=completion.finish)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ramet.agent.toolcalls import call_text, tools_text
+from ramet.agent.wording import END_THINK, THINK
 from ramet.errors import EngineError
 from ramet.tokens.render import Renderer
 from ramet.types import Completion, Message, Meter, Node, Piece, Prompt, ToolCall, clean
@@ -132,7 +133,7 @@ class Transcript:
 
 def _written(completion: Completion, text: str) -> str:
     """The whole turn as text: reasoning that came separately, what was said, and native calls."""
-    thoughts = f"<think>\n{completion.thoughts}\n</think>\n" if completion.thoughts else ""
+    thoughts = f"{THINK}\n{completion.thoughts}\n{END_THINK}\n" if completion.thoughts else ""
     return "".join([thoughts, text, *map(call_text, completion.calls)])
 
 

@@ -14,6 +14,7 @@ from ramet.agent.values import brief
 from ramet.interfaces import CutAnswer, HostFunction, Remaining, Report, Result
 from ramet.types import Stop, clean
 
+THINK, END_THINK = "<think>", "</think>"
 ANSWER = re.compile(r"(?:final\s+)?answers?\s*:", re.IGNORECASE)
 CLOSING_REASON = {
     Stop.BUDGET: "Your budget is almost used up.",
@@ -26,7 +27,12 @@ CLOSING_REASON = {
 
 def after_thoughts(text: str) -> str:
     """The text after the model's thinking."""
-    return text.rpartition("</think>")[2]
+    return text.rpartition(END_THINK)[2]
+
+
+def is_thinking(text: str) -> bool:
+    """Whether a text ends within the model's thinking, as one that was cut off may."""
+    return text.lstrip().startswith(THINK) and END_THINK not in text
 
 
 def answer_in(text: str) -> str | None:
