@@ -17,7 +17,7 @@ from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
 from ramet.engine.scripted import Reply, ScriptedEngine
 from ramet.store import RunDir
-from ramet.types import Prompt, Tree
+from ramet.types import Completion, Meter, Prompt, State, Tree
 from ramet.view import Viewer, start
 from ramet.view.live import Tail, events, is_live, touch
 from tests.view.samples import BUDGET, RunningTree, script
@@ -90,6 +90,31 @@ def test_the_lines_rebuild_the_tree(tmp_path: Path) -> None:
             newest[index] = line["node"]
     assert texts == {node.index: [piece.text for piece in node.pieces] for node in tree.nodes}
     assert [newest[node.index]["usage"]["tokens"] for node in tree.nodes] == [node.usage.tokens for node in tree.nodes]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "shown"),
+    [
+        ([["one two", "one two three"]], ["one two", "one two three"]),
+        ([["one two three"], ["six"]], ["one two three", "six"]),  # it broke, and the node asks again
+        ([["so \ufffd\ufffd", "so \N{DESERT ISLAND}"]], ["so ", "so \N{DESERT ISLAND}"]),  # a character of two tokens
+    ],
+)
+def test_the_words_of_a_call_are_those_received_so_far(attempts: list[list[str]], shown: list[str]) -> None:
+    run = TreeRun("How many?", TreeOptions(engine=ScriptedEngine(script)))
+    followed, node, stream = live.Followed(run), run.tree.root, ""
+    seen: list[str] = []
+    for texts in attempts:
+        node.usage.calls += 1
+        node.state, node.meter = State.SAMPLING, Meter()
+        for text in texts:
+            node.meter.tokens += 1
+            done = Completion(text=text, num_tokens=node.meter.tokens, finish="length")
+            node.meter.partial = lambda done=done: done
+            line = list(followed.lines())[-1]
+            stream = stream[: line["stream_at"]] + line["stream"]  # as in live.js
+            seen.append(stream)
+    assert seen == shown
 
 
 def test_a_followed_tree_is_the_tree_that_runs_unseen(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ PATIENCE_S = 6.0  # a viewer that was silent for longer is gone
 MAX_BYTES = 16 * 2**20
 MAX_TREES = 24  # followed at the same time; others that run beside them are only counted
 MAX_STREAM = 20_000  # characters of one call in progress
+HALF = "\N{REPLACEMENT CHARACTER}"  # part of a character
 
 Line = dict[str, Any]
 
@@ -47,6 +48,7 @@ class Sent:
     change: tuple[object, ...] = ()
     tokens: int = 0  # of the call in progress
     pieces: int = 0
+    calls: int = 0
     stream: int = 0  # characters of the call in progress
 
 
@@ -90,7 +92,7 @@ class Followed:
         only_words = change == sent.change
         if only_words and node.meter.tokens == sent.tokens:
             return None
-        if len(node.pieces) > sent.pieces:
+        if len(node.pieces) > sent.pieces or node.usage.calls > sent.calls:  # the latter: a call that is made again
             sent.stream = 0
         text = _streamed(node)
         line: Line = {"kind": "words" if only_words else "node", "tree": self.name, "now": round(self.run.now(), 3)}
@@ -100,7 +102,8 @@ class Followed:
             line["node"] = node_facts(node) | {"path": node.path, "state": node.state, "in_flight": node.meter.tokens}
             line["pieces"] = [{"sampled": p.sampled, "text": clean(p.text)} for p in node.pieces[sent.pieces :]]
             line["first_piece"] = sent.pieces
-        sent.change, sent.tokens, sent.pieces = change, node.meter.tokens, len(node.pieces)
+        sent.change, sent.tokens = change, node.meter.tokens
+        sent.pieces, sent.calls = len(node.pieces), node.usage.calls
         sent.stream = max(sent.stream, len(text))
         if node.state is State.ENDED:
             self.working.discard(node.index)
@@ -108,10 +111,10 @@ class Followed:
 
 
 def _streamed(node: Node) -> str:
-    """The text of the call in progress so far."""
+    """The text of the call in progress so far, without a character at its end of which a part may be missing."""
     if node.state is not State.SAMPLING or node.meter.partial is None or not node.meter.tokens:
         return ""
-    return clean(node.meter.partial().text)[:MAX_STREAM]
+    return clean(node.meter.partial().text).rstrip(HALF)[:MAX_STREAM]
 
 
 class LiveLog:
