@@ -120,6 +120,7 @@ def test_tables_nest(tmp_path: Path) -> None:
         ("question=true story", "true story"),
         ("question=", ""),
         ("question = padded ", "padded"),
+        ("question=2\nseed = 3", "2\nseed = 3"),
     ],
 )
 def test_a_word_is_a_key_and_a_value(word: str, value: object) -> None:

@@ -351,11 +351,12 @@ def _merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
 def _value(text: str) -> Any:
     """A value as TOML reads it (`4000`, `0.5`, `true`, `[1, 2]`); anything else is a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        read = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
     except (ValueError, RecursionError):  # a number of 5,000 digits, 10,000 brackets
         raise ConfigError(f"{text[:40]}... cannot be read: it is too long for a value") from None
+    return read["value"] if len(read) == 1 else text  # a text whose lines look like settings
 
 
 def to_toml(settings: Any) -> str:
@@ -378,7 +379,7 @@ def to_toml(settings: Any) -> str:
                 into.append(f"{setting.name} = {toml_value(value)}")
 
     write(settings, "", lines)
-    # Inner tables were finished first, but TOML wants a table before those inside it: sorting puts it there.
+    # Sorted, whatever the order of the fields: evaluations are found again by a hash of this text.
     return "\n".join([*lines, *sorted(tables)]) + "\n"
 
 
