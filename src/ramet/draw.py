@@ -117,24 +117,27 @@ def cut_apart(texts: Sequence[str], widths: Sequence[int]) -> list[str]:
     """
     lines = [one_line(text, len(text)) for text in texts]
     shown = [one_line(line, width) for line, width in zip(lines, widths, strict=True)]
-    _part(lines, widths, shown, list(range(len(lines))))
+    _part(lines, widths, shown)
     return shown
 
 
-def _part(lines: Sequence[str], widths: Sequence[int], shown: list[str], places: Sequence[int]) -> None:
-    """Cut those of `places` that look alike, and are not, after the words that they have in common."""
-    alike: dict[str, list[int]] = {}
-    for place in places:
-        alike.setdefault(shown[place], []).append(place)
-    for same in alike.values():
-        whole = {lines[place] for place in same}
-        if len(whole) < 2:
-            continue
-        common = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*whole, strict=False)))
-        for place in same:
-            shown[place] = _cut_before(lines[place], common, widths[place])
-        if len({shown[place] for place in same}) > 1:  # some may still look alike: they have more in common
-            _part(lines, widths, shown, same)
+def _part(lines: Sequence[str], widths: Sequence[int], shown: list[str]) -> None:
+    """Cut those lines that look alike, and are not, after the words that they have in common."""
+    left = [list(range(len(lines)))]
+    while left:
+        alike: dict[str, list[int]] = {}
+        for place in left.pop():
+            alike.setdefault(shown[place], []).append(place)
+        for same in alike.values():
+            whole = {lines[place] for place in same}
+            if len(whole) < 2:
+                continue
+            first_last = zip(min(whole), max(whole), strict=False)  # of sorted texts, these have least in common
+            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], first_last))
+            for place in same:
+                shown[place] = _cut_before(lines[place], common, widths[place])
+            if len({shown[place] for place in same}) > 1:  # some may still look alike: they have more in common
+                left.append(same)
 
 
 def _cut_before(line: str, differs: int, width: int) -> str:
@@ -145,4 +148,4 @@ def _cut_before(line: str, differs: int, width: int) -> str:
     spare = room - (len(line) - start)
     if spare > 0:  # show more of what comes before, from the beginning of a word
         start = min(start, line.find(" ", max(len(head), start - spare - 1), start) + 1 or start)
-    return one_line(f"{head}…{line[start:]}", width)
+    return one_line(f"{head}…{line[start : start + width]}", width)

@@ -72,6 +72,9 @@ def test_calls_do_not_depend_on_how_the_server_splits_them(arguments: list[str],
     [
         [part(0, "{}", name="f", id="a"), part(0, "{}", name="g", id="b")],  # all with the index 0
         [part(None, "{}", name="f", id="a"), part(None, "{}", name="g", id="b")],  # without an index
+        [part(0, "{}", name="f"), part(0, "{}", name="g")],  # without ids
+        [part(None, {}, name="f"), part(None, {}, name="g")],  # without either
+        [part(0, "{", name="f"), part(0, "}", name="f"), part(0, "{", name="g"), part(0, "}", name="g")],
         [part(0, {}, name="f"), part(1, {}, name="g")],  # arguments as objects, no ids
         [part(0, "{}", name="f", id="a"), part(1, "{}", name="g", id="a")],  # one id for both
     ],

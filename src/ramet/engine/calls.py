@@ -57,13 +57,15 @@ class CallsInParts:
         call.arguments += function.arguments or ""
 
     def _place(self, delta: CallDelta) -> _Call | None:
-        """The call that a piece belongs to: by its index; an id of its own, or a missing index, can begin another."""
+        """The call that a piece belongs to: by its index, or else the last one. An id of its own begins another."""
         last = self._calls[-1] if self._calls else None
         found = next((call for call in reversed(self._calls) if call.index == delta.index), None)
         if delta.index is None:
             found = None if delta.id and (last is None or last.id != delta.id) else last
         elif found is not None and delta.id and found.id and delta.id != found.id:
             found = None  # parallel calls that all have the index 0
+        if found is not None and not delta.id and _is_another(found, delta.function):
+            found = None
         if found is None and len(self._calls) < MAX_CALLS:
             found = _Call(delta.index)
             self._calls.append(found)
@@ -78,6 +80,16 @@ class CallsInParts:
             ids.add(own)
             calls.append(ToolCall(id=own, name=clean(call.name), arguments=clean(call.arguments)))
         return tuple(calls)
+
+
+def _is_another(call: _Call, function: FunctionDelta | None) -> bool:
+    """Whether a piece without an id is a call of its own: it has a name, and the call before it is complete."""
+    if function is None or not function.name or not function.arguments:
+        return False
+    try:
+        return isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def delta_text(deltas: Sequence[CallDelta]) -> str:
