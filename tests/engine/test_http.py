@@ -31,7 +31,6 @@ from tests.engine.faulty import (
     HANG,
     RESET,
     Answer,
-    Fault,
     FaultyServer,
     Received,
     Script,
@@ -616,12 +615,15 @@ async def test_a_finished_response_without_done_is_accepted():
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("fault", [RESET, CLOSED, b"not a chunk"])
-async def test_a_connection_that_breaks_after_done_loses_nothing(fault: Fault | bytes):
-    broken = stream(chat("hello", finish="stop"), usage(1), "[DONE]", fault, CLOSED, done=False)
+@pytest.mark.parametrize("fault", [RESET, CLOSED, b"not a chunk", error_object()], ids=str)
+@pytest.mark.parametrize("end", [[], ["[DONE]"]], ids=str)
+async def test_a_stream_that_breaks_after_the_end_of_the_answer_loses_nothing(end: list[str], fault: Any):
+    meter = Meter()
+    events = (chat("hel"), chat("lo", finish="stop"), usage(2), *end)
+    broken = stream(*events, lambda: meter.tokens == 2, fault, CLOSED, done=False)
     async with meeting(broken, tries=1) as (server, engine):
-        assert (await ask(engine)).text == "hello"
-    assert len(server.requests) == 1
+        completion = await ask(engine, meter=meter)
+    assert (completion.text, len(server.requests)) == ("hello", 1)
 
 
 # Trees on a faulty server.

@@ -33,7 +33,7 @@ from ramet.engine.parameters import Parameters
 from ramet.engine.providers import Provider, find_provider, provider_of_owner
 from ramet.engine.reading import MAX_ERROR_BYTES, MAX_LISTING_BYTES, most_bytes, read_text
 from ramet.engine.retrying import RETRIED_STATUS, back_off, retry_after
-from ramet.engine.wire import BROKEN, StreamedCompletion, error_text, events
+from ramet.engine.wire import StreamedCompletion, error_text, events
 from ramet.errors import ConfigError, EngineBusy, EngineError, EngineInterrupted
 from ramet.tokens.render import Renderer, TextRenderer
 from ramet.types import Completion, Meter, Prompt
@@ -250,17 +250,21 @@ class HttpEngine:
         headers = {**self._headers, **self._routing(prompt)}
         url = f"{self.base_url}/{path}"
         limit = most_bytes(collected.max_tokens)
-        async with (
-            self._sending() as progress,
-            self._open().stream("POST", url, json=body, headers=headers) as response,
-        ):
-            await self._check_status(response, sent=body)
-            async for event in events(response, limit=limit, hide=self._hide):
-                if collected.add(event):
-                    progress.deadline = anyio.current_time() + self._stall_s
-                if collected.is_over:
-                    return
-        if collected.finish is None or collected.finish in BROKEN:
+        try:
+            async with (
+                self._sending() as progress,
+                self._open().stream("POST", url, json=body, headers=headers) as response,
+            ):
+                await self._check_status(response, sent=body)
+                async for event in events(response, limit=limit, hide=self._hide):
+                    if collected.add(event):
+                        progress.deadline = anyio.current_time() + self._stall_s
+                    if collected.is_over:
+                        return
+        except EngineBusy:
+            if not collected.is_complete:  # else the end of the stream broke, and the answer is there
+                raise
+        if not collected.is_complete:
             raise EngineBusy("the response ended early")
 
     def _routing(self, prompt: Prompt) -> dict[str, str]:

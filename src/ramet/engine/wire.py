@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Annotated, Any, cast
 
 import anyio
@@ -119,8 +118,7 @@ async def events(response: httpx.Response, *, limit: int, hide: Hide = unchanged
             break
         if line.startswith("data:"):
             yield _event(data, hide)
-    # Only a connection that was read to its end can be reused. One that breaks now has brought everything.
-    with anyio.move_on_after(DRAIN_S), suppress(EngineBusy, httpx.RequestError):
+    with anyio.move_on_after(DRAIN_S):  # only a connection read to its end can be reused
         async for _ in lines:
             pass
 
@@ -176,6 +174,11 @@ class StreamedCompletion:
         self._events = 0  # with text but without ids
         self._bytes = 0  # of text, thoughts and calls
         self._solid = 0  # of text, thoughts and calls without ids, spaces not counted
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the server has said why the answer ends, and did not give up."""
+        return self.finish is not None and self.finish not in BROKEN
 
     def add(self, event: Event) -> bool:
         """Take what an event brings; False if that is nothing new. Of an event beyond `max_tokens` the rest is cut."""
