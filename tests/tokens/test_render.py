@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +47,20 @@ def test_pieces_form_the_conversation_with_and_without_a_sampled_end_of_turn(
     assert renderer.tokenizer.decode(ids) == expected
 
 
+def test_text_before_the_end_of_turn_token_neither_ends_a_turn_nor_repeats_the_token():
+    """The template of Llama 2 has a space there."""
+    renderer = TokenRenderer(WordTokenizer(), replace(CHATML, after_assistant="_<|end|><|user|>"))
+    decode = renderer.tokenizer.decode
+    assert decode([renderer.end_of_turn or 0]) == "<|end|>"
+    for ended, before in ((True, "<|user|>"), (False, "_<|end|><|user|>")):
+        reply = renderer.reply("next", after=sampled_piece(renderer, "said", ended=ended))
+        assert decode(reply.token_ids) == f"{before}next{CHATML.before_assistant}"
+
+
+def test_a_template_without_control_tokens_has_no_end_of_turn():
+    assert TokenRenderer(WordTokenizer(), replace(CHATML, after_assistant="\nuser: ")).end_of_turn is None
+
+
 def test_control_tokens_inside_text_are_text():
     renderer = TokenRenderer(WordTokenizer())
     plain = renderer.open("s", "u")
@@ -54,8 +70,6 @@ def test_control_tokens_inside_text_are_text():
 
 
 def test_without_a_system_role_the_system_prompt_opens_the_first_message():
-    from dataclasses import replace
-
     chat = replace(CHATML, before_system="<|im_start|>user\n", before_user="", folds_system=True)
     renderer = TokenRenderer(WordTokenizer(), chat)
     text = renderer.tokenizer.decode(renderer.open("be brief", "why?").token_ids)

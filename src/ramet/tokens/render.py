@@ -57,7 +57,7 @@ class ChatFormat:
     before_system: str
     before_user: str  # between system and first user message
     before_assistant: str  # between a user message and the model's turn
-    after_assistant: str  # between the model's turn and the next user message; starts with the end-of-turn token
+    after_assistant: str  # between the model's turn and the next user message; has the end-of-turn token
     folds_system: bool = False  # the template has no system role: the system prompt opens the first user message
 
 
@@ -89,9 +89,8 @@ class TokenRenderer:
 
     @cached_property
     def end_of_turn(self) -> int | None:
-        """The token id that ends a turn of the model."""
-        ids = self._encode_once(self.chat.after_assistant, True)
-        return ids[0] if ids else None
+        """The control token that ends a turn of the model. Some templates have a space before it, some have none."""
+        return next(filter(self.tokenizer.is_control, self._encode_once(self.chat.after_assistant, True)), None)
 
     def open(self, system: str, user: str) -> Piece:
         shared = self._shared(system)
@@ -102,7 +101,8 @@ class TokenRenderer:
         piece = self._piece([(self.chat.after_assistant, True), (user, False), (self.chat.before_assistant, True)])
         if after.token_ids and after.token_ids[-1] == self.end_of_turn:
             # The model sampled the end-of-turn token itself: do not repeat it.
-            return Piece(sampled=False, text=piece.text, token_ids=piece.token_ids[1:])
+            rest = piece.token_ids[piece.token_ids.index(after.token_ids[-1]) + 1 :]
+            return Piece(sampled=False, text=piece.text, token_ids=rest)
         return piece
 
     def size(self, piece: Piece) -> int:
