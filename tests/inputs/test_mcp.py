@@ -16,6 +16,8 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import ramet
 from ramet.agent.functions import Failed, call_async
@@ -23,7 +25,7 @@ from ramet.errors import ConfigError, EngineError
 from ramet.inputs.mcp import MAX_TOOLS, McpServer, mcp
 from ramet.inputs.open import as_stored, servers_of
 from ramet.inputs.settings import RunConfig
-from ramet.inputs.tools import MAX_ABOUT, MAX_NAME, MAX_SCHEMA
+from ramet.inputs.tools import MAX_ABOUT, MAX_NAME, MAX_SCHEMA, bounded_schema, signature_of
 from ramet.interfaces import World
 from tests.inputs import servers
 
@@ -174,6 +176,23 @@ def test_hostile_names_descriptions_and_schemas_become_harmless(tmp_path: Path) 
             assert (await said(world, "odd")).endswith("has ended")
 
     anyio.run(run)
+
+
+NAMES = st.sampled_from(["arguments", "more_arguments", "more_more_arguments", "city", "class", "not a name", ""])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["string", "object"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "default"]), inner),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(NAMES, JSON), JSON | st.lists(NAMES), st.booleans())
+@example({"arguments": {}, "more_arguments": {}, "not a name": {}}, [], False)
+def test_a_tool_of_any_schema_has_a_signature_that_takes_its_properties(
+    properties: dict[str, Any], required: Any, more: bool
+) -> None:
+    schema = bounded_schema({"properties": properties, "required": required, "additionalProperties": more})
+    signature_of(schema).bind(**dict.fromkeys(properties))
 
 
 def test_tools_are_called_in_a_tree_under_its_budget(address: str) -> None:

@@ -118,7 +118,9 @@ def signature_of(schema: Mapping[str, Any]) -> inspect.Signature:
         if name not in required
     ]
     if len(usable) < len(properties) or schema.get("additionalProperties") is True:
-        name = "arguments" if "arguments" not in properties else "more_arguments"
+        name = "arguments"
+        while name in properties:
+            name = f"more_{name}"
         parameters.append(inspect.Parameter(name, inspect.Parameter.VAR_KEYWORD))
     return inspect.Signature(parameters)
 
