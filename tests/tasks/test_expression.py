@@ -172,6 +172,46 @@ def test_a_text_without_an_operation_has_no_expression(text: str) -> None:
     assert find_expression(text) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Compute 12 × 34 + 5", "12*34+5"),
+        ("Compute 12 x 34 + 5", "12*34+5"),
+        ("Compute $3 \\times 4 + 5$", "3*4+5"),
+        ("Compute 12 − 34 · 2", "12-34*2"),
+        ("Compute 12,345+678", "12345+678"),
+        ("Compute 1,234,567 * 2", "1234567*2"),
+        ("Compute [3+4]*5", "(3+4)*5"),
+        ("Compute **3*4+5**.", "3*4+5"),
+        ("Step 10/20: compute 3+4\n* note", "3+4"),
+        ("Compute(3+4)*2 - nothing else", "(3+4)*2"),
+    ],
+)
+def test_signs_and_groups_of_digits_are_read_as_people_write_them(text: str, found: str) -> None:
+    assert str(find_expression(text)) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7/2+3",
+        "7 / (2+3)",
+        "1.5+2*3",
+        "2^3+4",
+        "3+4^2",
+        "10 % 3 + 4",
+        "x+3+4",
+        "x-3+4",
+        "3+4x",
+        "3+4.5",
+        "3+4+",
+        "12 – 34*2",
+    ],
+)
+def test_a_piece_of_something_else_is_no_expression(text: str) -> None:
+    assert find_expression(f"Compute {text}") is None
+
+
 def test_the_longest_of_several_expressions_is_found() -> None:
     assert str(find_expression("First 1+2, then 3*4-5*6, then 7-8")) == "3*4-5*6"
 

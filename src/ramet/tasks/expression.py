@@ -16,6 +16,13 @@ from ramet.errors import MalformedAction
 
 TOKEN = re.compile(r"\d+|[-+*()]")
 CANDIDATE = re.compile(r"[-(\d][-+*()\d\s]*[)\d]")
+TIMES = re.compile(r"[×·⋅∗•∙✕]|\\(?:times|cdot)(?![a-z])|(?<=[\d)])[ ]?[xX](?=[ ]?[\d(])")
+BOLD = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])([^\n]+?)\*\*(?![\w(*])")
+GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # 12,345
+SIGNS = str.maketrans("−[]", "-()")
+# What stands before and after a piece of something longer that is not an expression: 7/2+3, 1.5+2, x+3+4, 2+3^4.
+BEFORE = re.compile(r"(?<=[+*/^%÷–])|(?<=[+*/^%÷–][ ])|(?<=\d\.)|(?<=\w)(?!\()")
+AFTER = re.compile(r"[ ]?[+*/^%÷–]|\.\d|\w")
 LONGEST, DEEPEST = 2000, 50  # limits on characters and nested brackets
 AROUND = 200  # characters of a goal beside its expression
 
@@ -87,15 +94,30 @@ def unwrap(expression: Sum) -> Sum:
 
 
 def find_expression(text: str) -> Sum | None:
-    """The longest expression with an operator inside a text, or None."""
-    for candidate in sorted(CANDIDATE.findall(text[: LONGEST + AROUND]), key=len, reverse=True):
+    """The longest expression with an operator inside a text; None if it is a piece of something else, or there is none.
+
+    Example:
+        str(find_expression("Compute 1,200 × 3 + 4."))  # "1200*3+4"
+        find_expression("Compute 7/2+3")                # None
+    """
+    text = _plain(text[: LONGEST + AROUND])
+    for found in sorted(CANDIDATE.finditer(text), key=lambda found: len(found[0]), reverse=True):
         try:
-            expression = parse(candidate)
+            expression = parse(found[0])
         except MalformedAction:
             continue
         if count_operators(expression):
-            return expression
+            return None if _is_piece(text, found) else expression
     return None
+
+
+def _plain(text: str) -> str:
+    """The text with the signs of this module, without bold marks and without commas between groups of digits."""
+    return GROUPED.sub("", TIMES.sub("*", BOLD.sub(r"\1", text).translate(SIGNS)))
+
+
+def _is_piece(text: str, found: re.Match[str]) -> bool:
+    return any(beside.match(text, place) for beside, place in ((BEFORE, found.start()), (AFTER, found.end())))
 
 
 # Comparing.
