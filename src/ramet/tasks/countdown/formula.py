@@ -11,7 +11,8 @@ from ramet.errors import MalformedAction
 from ramet.tasks.numbers import boxed
 
 TOKEN = re.compile(r"[0-9]+|[-+*/()]")
-RUN = re.compile(r"[(0-9][-+*/()0-9.= \t]*")  # formulas, with `=` between equal ones
+RUN = re.compile(r"(?<![-+/0-9])[(0-9][-+*/()0-9.= \t]*")  # formulas, with `=` between equal ones
+REMARK = re.compile(r"(?<=[0-9)])[ \t]+(?:\(.*|-)\Z")  # after a formula: "(24)", "(which is 24)", "- and so on"
 SIGNS = str.maketrans(
     {**dict.fromkeys("×·∗⋅•∙✕", "*"), **dict.fromkeys("÷∕⁄", "/"), "−": "-", "–": "-", "[": "(", "]": ")"}
 )
@@ -126,7 +127,7 @@ def _last(text: str) -> Formula | None:
     plain = EQUAL.sub(" = ", re.sub(r"\.(?![0-9])", ";", _in_ascii(text)))
     for run in reversed(RUN.findall(plain)):
         for side in run.split("="):
-            formula = _parsed(side.strip().removesuffix("**"))  # bold
+            formula = _parsed(REMARK.sub("", side.strip()).removesuffix("**"))  # bold
             if formula is not None and formula.sides:
                 return formula
     return None
