@@ -68,7 +68,12 @@ HOW = {
 }
 NUMBERS = ("count", "turns", "marks", "word", "reply")
 LISTS = ("users", "each_topic", "each_user", "each_speaker")
-SAME = re.compile(r"^(?:of )?(?:the )?(?=same frequency as$)")
+COMPARED = re.compile(
+    r"(?:of )?(?:the )?((?:more|less) common|same frequency|(?:more|fewer) turns|as many turns)(?: than| as)?"
+)
+BETWEEN = re.compile(r"[,;\n]|(?<=\d) and ")
+MARKER = re.compile(r"^\s*(?:[-•]|\d{1,3}[.)]|and)\s+")  # before an item of a list
+COLON = re.compile(r"[*`'\"]*\s*:\s*")  # after a name
 FIRST, LAST = "first", "last"
 FAR = 10_000  # a number that is further off scores 0
 
@@ -269,17 +274,19 @@ def same_answer(kind: Kind, one: str, other: str) -> bool:
 
 
 def _label(text: str) -> str:
-    """A plain label; `of the same frequency as`, the words of the question, is one."""
-    return SAME.sub("", plain(text))
+    """A plain label; of a comparison without its last word, and `of the same frequency` is the same as without `of`."""
+    match = COMPARED.fullmatch(plain(text))
+    return plain(text) if match is None else match[1]
 
 
 def _entries(answer: str) -> list[str]:
-    return re.split(r"[,;\n]|(?<=\d) and (?=\d)", answer)
+    """The items of a list, on one line or one per line, without what marks them as items."""
+    return [COLON.sub(": ", MARKER.sub("", entry)) for entry in BETWEEN.split(answer)]
 
 
 def plain(text: str) -> str:
     """Lower case, without quotes, brackets, a final full stop, or repeated spaces."""
-    return " ".join(text.lower().split()).strip(" '\"`*.[]()")
+    return " ".join(text.lower().split()).strip(" '\"`*.[](){}")
 
 
 def _occurring(entries: Sequence[str]) -> set[str]:
