@@ -142,17 +142,23 @@ def mark_choices(state: Any, answer: str) -> None:
 
 
 def chosen_letter(answer: str, num_choices: int) -> str | None:
-    """The letter that an answer names: after "answer", alone, or the last one that stands by itself.
+    """The letter that an answer is, names after "answer" or begins with, or the last one that stands by itself.
 
     Example:
+        chosen_letter("b)", 4)                               # "B"
         chosen_letter("I think that the answer is (B).", 4)  # "B"
-        chosen_letter("C", 4)                                # "C"
+        chosen_letter("B. A whale is no fish.", 4)           # "B"
         chosen_letter("no idea", 4)                          # None
     """
     letters = "".join(map(_letter, range(num_choices)))
+    whole = re.fullmatch(rf"(?i)\W*(?:(?:the )?(?:final )?answer\W*(?:is\W*)?)?([{letters}])\W*", answer)
+    if whole is not None:
+        return whole[1].upper()
     named = re.findall(rf"(?i:answer)\W*(?:is\W*)?([{letters}])\b", answer)
-    alone = re.findall(rf"(?<![\w'])([{letters}])(?![\w'])", answer)
-    found = named or ([answer.strip().upper()] if answer.strip().upper() in [*letters] else alone)
+    marked = re.findall(rf"(?<!\w)([{letters}])(?:\*\*)?[).:]", answer)  # as choices are listed
+    if not named and len(set(marked)) == 1 and re.match(rf"\W*{marked[0]}(?:\*\*)?[).:]", answer):
+        return marked[0]
+    found = named or re.findall(rf"(?<![\w'])([{letters}])(?![\w'])", answer)
     return found[-1] if found else None
 
 
