@@ -30,6 +30,8 @@ LONGEST = 2000  # the last characters of an answer that are read
 PROSE = re.compile(r"(?:^|\s)(?!(?:sin|cos|tan|log|ln|exp|sqrt)\b)[A-Za-z]{2,}(?=[\s.,:]|$)")
 BOLD = re.compile(r"(?<![\w)*])\*\*(?=[^\s*])([^*\n]+)\*\*(?![\w(*])")
 ROOT = re.compile(r"√[ ]?(\d+|[A-Za-z]|\([^()]*\))")
+WORDS = {"pi": r"\pi ", "∞": r"\infty "}
+WORD = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])|∞")
 MIXED = re.compile(r"(?<![\d./^}])(\d{1,9}) (\d{1,9})/(\d{1,9})(?![\d/])")
 REASON = re.compile(  # right after a number or a formula, to the end of its sentence, and nothing follows from it
     r"(?:(?<=[\d)}\]$%])|(?<=\b[a-z])),?[ ]+(?:because|since)\b"
@@ -174,10 +176,13 @@ def _in_tex(text: str) -> str:
     Example:
         _in_tex("**√2**")  # r"\sqrt{2}"
         _in_tex("1 1/2")   # r"1\frac{1}{2}"
+        _in_tex("2pi/3")   # r"2\pi /3"
     """
     text = BOLD.sub(r"\1", plain_signs(text)).replace("\\$", "")
     text = ROOT.sub(lambda found: f"\\sqrt{{{found[1].strip('()')}}}", text)
-    return REASON.sub("", MIXED.sub(r"\1\\frac{\2}{\3}", text))
+    text = REASON.sub("", MIXED.sub(r"\1\\frac{\2}{\3}", text))
+    formula = WORD.sub(lambda found: WORDS[found[0]], text)
+    return text if PROSE.search(formula) else formula
 
 
 def equal(given: str, wanted: str) -> bool:
