@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.credit import load_rule
 from ramet.credit.counterfactual import Counterfactual
+from ramet.credit.records import Credit, Credits, Group, make_credits
 from ramet.errors import ConfigError
 from ramet.types import Tree, Turn
 from tests.credit.trees import group, plant
@@ -58,6 +61,21 @@ def test_a_group_whose_only_signal_is_a_decision_is_not_flat() -> None:
     assert base.credit([group(*trees)]).summary.without_signal
     assert not settings.with_outcomes(base, {("a", 0, 0): [0.0]}).credit([group(*trees)]).summary.without_signal
     assert settings.with_outcomes(base, {("a", 0, 0): [1.0]}).credit([group(*trees)]).summary.without_signal
+
+
+class OwnTurns:
+    """A rule that credits the first turn of every root by itself."""
+
+    def credit(self, groups: Sequence[Group]) -> Credits:
+        own = Credit(reward=1.0, baseline=0.5, advantage=0.5)
+        base = load_rule("rao").credit(groups).by_node
+        return make_credits(groups, base, {(tree.id, 0, 0): own for each in groups for tree in each.trees})
+
+
+def test_turns_that_were_not_replayed_keep_the_credit_that_a_rule_of_ones_own_gives_them() -> None:
+    trees = [delegating("a", 1.0), delegating("b", 1.0)]
+    credits = Counterfactual(share=0.5).with_outcomes(OwnTurns(), {("a", 0, 0): [0.0]}).credit([group(*trees)])
+    assert {key: credit.advantage for key, credit in credits.by_turn.items()} == {("a", 0, 0): 1.0, ("b", 0, 0): 0.5}
 
 
 @given(share=st.floats(0.01, 1.0), num=st.integers(0, 9), seed=st.integers(0, 99))

@@ -107,7 +107,7 @@ class ReplayedDecisions:
     def credit(self, groups: Sequence[Group]) -> Credits:
         base = self.rule.credit(groups)
         trees = {tree.id: tree for group in groups for tree in group.trees}
-        turns: dict[TurnKey, Credit] = {}
+        turns = dict(base.by_turn)
         for (tree, node, turn), outcomes in self.outcomes.items():
             if tree in trees and outcomes:
                 reward, baseline = self.counterfactual.outcome(trees[tree]), mean(outcomes)
