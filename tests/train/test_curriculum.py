@@ -287,7 +287,7 @@ def play_steps(
         records: list[dict[str, Any]] = []
         options = TreeOptions(engine=ScriptedEngine(script))
         for step in range(steps):
-            trees = await collect_with_signal(taskset, "train", given, options, rule=RULE, step=step, source=curriculum)
+            trees = await collect_with_signal(curriculum, taskset, given, options, rule=RULE, step=step)
             asked.clear()
             records.append(dict(curriculum.lesson(trees, teach=teach).metrics) | {"trees": trees})
         return records

@@ -27,7 +27,7 @@ from ramet.train.groups import CollectGroup, GroupPool, Key, group_name, learnt_
 from ramet.train.loop import resume, train
 from ramet.train.phase import OpenBackend, open_local
 from ramet.train.prefetch import prefetching
-from ramet.train.refill import step_groups
+from ramet.train.refill import OneSplit, step_groups
 from ramet.train.settings import TrainConfig
 from ramet.train.step import Lesson
 from ramet.types import Prompt, Task, Tree
@@ -335,7 +335,8 @@ def test_a_group_without_signal_is_followed_by_the_fresh_groups_of_its_place() -
 
     async def work() -> list[list[Tree]]:
         options = TreeOptions(engine=ScriptedEngine(script))
-        groups = step_groups(tasks, "train", given, options, rule=load_rule("rao"), step=3)
+        source = OneSplit(taskset=tasks, split="train", config=given)
+        groups = step_groups(source, tasks, given, options, rule=load_rule("rao"), step=3)
         return [await collect() for collect in groups]
 
     first, second = anyio.run(work)

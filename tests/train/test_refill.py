@@ -14,7 +14,7 @@ from ramet.credit import load_rule
 from ramet.engine.scripted import ScriptedEngine
 from ramet.tasks.arithmetic import Arithmetic
 from ramet.train.collect import fresh_tasks, indices
-from ramet.train.refill import collect_with_signal
+from ramet.train.refill import OneSplit, collect_with_signal
 from ramet.train.settings import TrainConfig
 from ramet.train.step import credited_rows
 from ramet.types import Prompt, Tree
@@ -39,7 +39,8 @@ def collected(lively: Sequence[int], *words: str, step: int = 3) -> list[Tree]:
 
     async def work() -> list[Tree]:
         options = TreeOptions(engine=ScriptedEngine(script))
-        return await collect_with_signal(TASKS, "train", config(*words), options, rule=RULE, step=step)
+        source = OneSplit(taskset=TASKS, split="train", config=config(*words))
+        return await collect_with_signal(source, TASKS, config(*words), options, rule=RULE, step=step)
 
     return anyio.run(work)
 

@@ -52,7 +52,7 @@ from ramet.train.phase import (
 from ramet.train.players.pool import Players
 from ramet.train.players.settings import check_references
 from ramet.train.preview import check_first_task
-from ramet.train.refill import collect_with_signal, step_groups
+from ramet.train.refill import OneSplit, Source, collect_with_signal, step_groups
 from ramet.train.rule_trial import check_group_of_one, check_rule
 from ramet.train.settings import TrainConfig, WarmConfig, resolve_model_path, warm_config
 from ramet.train.step import credited_rows
@@ -280,14 +280,13 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
     options = TreeOptions.from_settings(config, engine=backend.engine, judge=judge, watcher=watcher)
 
     curriculum = Curriculum(plan.levels, plan.taskset, config, records=run.metrics()) if plan.levels else None
+    source = OneSplit(taskset=plan.taskset, split=plan.split, config=config) if curriculum is None else curriculum
     replays = None
     if config.counterfactual.share:
         replays = DecisionReplays(config.counterfactual, plan.taskset, options, run, seed=config.seed)
 
     async def collect_step(step: int) -> list[Tree]:
-        trees = await collect_with_signal(
-            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum, play=play
-        )
+        trees = await collect_with_signal(source, plan.taskset, config, options, rule=plan.rule, step=step, play=play)
         if replays is not None:
             await replays.replay(trees, step=step)
         return trees
@@ -298,7 +297,7 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
         num_groups=config.tasks_per_step if config.refill else None,
         keep_flat=config.loss.kl > 0,
     )
-    groups = _group_pool(plan, options, curriculum, replays, play) if config.overlap_by == "groups" else None
+    groups = _group_pool(plan, options, source, replays, play) if config.overlap_by == "groups" else None
     for wrapper in (curriculum, groups):
         teach = teach if wrapper is None else partial(wrapper.lesson, teach=teach)
     return Phase(
@@ -324,7 +323,7 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
 def _group_pool(
     plan: TrainPlan,
     options: TreeOptions,
-    curriculum: Curriculum | None,
+    source: Source,
     replays: DecisionReplays | None,
     play: Play,
 ) -> GroupPool:
@@ -337,9 +336,7 @@ def _group_pool(
         return tree
 
     def open_step(step: int) -> Sequence[CollectGroup]:
-        return step_groups(
-            plan.taskset, plan.split, config, options, rule=plan.rule, step=step, source=curriculum, play=play_counted
-        )
+        return step_groups(source, plan.taskset, config, options, rule=plan.rule, step=step, play=play_counted)
 
     pool = GroupPool(
         open_step,

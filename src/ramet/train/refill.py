@@ -7,6 +7,7 @@ counted in the metrics of trees; only those that were replaced are left out of l
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -20,7 +21,7 @@ from ramet.types import Tree
 
 
 class Source(Protocol):
-    """Where the tasks of a step come from, if not simply from one split."""
+    """Where the tasks of a step come from."""
 
     def attempts(self, step: int) -> list[Attempt]:
         """The trees of a step."""
@@ -31,23 +32,35 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneSplit:
+    """The tasks of one split, step after step."""
+
+    taskset: Taskset
+    split: str
+    config: TrainConfig
+
+    def attempts(self, step: int) -> list[Attempt]:
+        return step_attempts(self.taskset, self.split, self.config, step=step)
+
+    def fresh(self, step: int) -> Iterator[list[Attempt]]:
+        for task in fresh_tasks(self.taskset, self.split, self.config, step=step):
+            yield task_attempts(self.taskset, self.split, self.config, step=step, tasks=[task])
+
+
 async def collect_with_signal(
+    source: Source,
     taskset: Taskset,
-    split: str,
     config: TrainConfig,
     options: TreeOptions,
     *,
     rule: Rule,
     step: int,
-    source: Source | None = None,
     play: Play = play_here,
 ) -> list[Tree]:
     """The trees of a step. With `refill`, as many fresh groups follow as have no signal, at most so many times."""
-    attempts = step_attempts(taskset, split, config, step=step) if source is None else source.attempts(step)
-    trees = await collect(taskset, attempts, options, play=play)
-    if not config.refill:
-        return trees
-    fresh = _fresh(taskset, split, config, step=step) if source is None else source.fresh(step)
+    trees = await collect(taskset, source.attempts(step), options, play=play)
+    fresh = source.fresh(step)
     for _ in range(config.refill):
         summary = compute_credits(rule, group_trees(trees)).summary
         missing = config.tasks_per_step - (summary.groups - len(summary.flat))
@@ -59,22 +72,20 @@ async def collect_with_signal(
 
 
 def step_groups(
+    source: Source,
     taskset: Taskset,
-    split: str,
     config: TrainConfig,
     options: TreeOptions,
     *,
     rule: Rule,
     step: int,
-    source: Source | None = None,
     play: Play = play_here,
 ) -> list[Callable[[], Awaitable[list[Tree]]]]:
     """The groups of a step, each to be collected by itself. With `refill`, others follow a group without signal.
 
     Which ones may follow depends on its place alone: of 12 groups, the fresh groups 0, 12, 24 follow the first.
     """
-    attempts = step_attempts(taskset, split, config, step=step) if source is None else source.attempts(step)
-    fresh = FreshGroups(_fresh(taskset, split, config, step=step) if source is None else source.fresh(step))
+    attempts, fresh = source.attempts(step), FreshGroups(source.fresh(step))
 
     async def collect_group(place: int) -> list[Tree]:
         size = config.group_size
@@ -100,11 +111,6 @@ class FreshGroups:
         """The trees of a group; none if there are fewer groups."""
         self._made += islice(self._groups, max(0, number + 1 - len(self._made)))
         return self._made[number] if number < len(self._made) else []
-
-
-def _fresh(taskset: Taskset, split: str, config: TrainConfig, *, step: int) -> Iterator[list[Attempt]]:
-    for task in fresh_tasks(taskset, split, config, step=step):
-        yield task_attempts(taskset, split, config, step=step, tasks=[task])
 
 
 def without_replaced(groups: Sequence[Group], flat: Sequence[str], *, num_groups: int) -> list[Group]:

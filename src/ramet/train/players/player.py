@@ -30,7 +30,7 @@ from ramet.train.players.messages import Cancel, Failed, Open, Play, Played, Rea
 from ramet.train.players.pickling import NOT_PICKLED, dumps, loads
 from ramet.types import Tree
 
-# New objects after which Python looks for garbage; as in the training process on a GPU (`LocalBackend`).
+# New objects after which Python looks for garbage; as in the training process on a GPU (`local/overhead.py`).
 GARBAGE_THRESHOLD = 50_000
 
 
