@@ -34,7 +34,9 @@ def node(index: int, parent: int | None, tokens: int, *, children: Sequence[int]
         goal=f"goal {index}",
         grant=1,
         usage=Usage(tokens=tokens),
-        turns=[Turn(tokens=1, finish="stop", started_s=0, sampled_s=0, children=list(children), refusals=refusals)],
+        turns=[
+            Turn(tokens=tokens, finish="stop", started_s=0, sampled_s=0, children=list(children), refusals=refusals)
+        ],
     )
 
 
@@ -50,6 +52,13 @@ def test_a_need_is_what_a_node_and_its_clones_cost_with_reserves_and_a_margin() 
     assert needs[1, "goal 2"] == Need(own=22, total=40)  # 33, but the smallest grant is twice the reserve
     own = 100 + 20 + 3 * A_REQUEST  # 156
     assert needs[0, "goal 0"] == Need(own=own, total=360)  # (156 + 60 + 22) * 1.5 = 357
+
+
+def test_a_node_of_several_turns_has_the_smallest_grant_left_before_the_last_of_them() -> None:
+    several = node(0, None, 10)
+    several.turns = [Turn(tokens=tokens, finish="stop", started_s=0, sampled_s=0) for tokens in (5, 3, 2)]
+    tree = Tree(id="t", budget=BUDGET, task=Task(question="q"), nodes=[several])
+    assert needs_of(tree, BUDGET)[0, "goal 0"] == Need(own=30, total=50)  # 5 + 3 + 2 * 20 = 48, more than 30 * 1.5
 
 
 @pytest.mark.parametrize(("tokens", "rounded"), [(1, 10), (612, 620), (999, 1000), (6120, 6200), (61_200, 62_000)])
@@ -128,6 +137,13 @@ def test_grants_follow_the_size_of_the_parts(name: str, dialect: str) -> None:
     ]
     assert rank_correlation(*zip(*pairs, strict=True)) > 0.8  # type: ignore[arg-type]
     assert all(node.stop is Stop.ANSWERED for tree in trees for node in tree.nodes)
+
+
+@pytest.mark.parametrize("dialect", ["tools", "terse"])
+def test_clones_that_take_several_short_turns_are_granted_enough_to_answer(dialect: str) -> None:
+    for index in range(3):
+        tree = show("search", index, asking=True, dialect=dialect)
+        assert [node.stop for node in tree.nodes] == [Stop.ANSWERED] * len(tree.nodes)
 
 
 def test_a_larger_pattern_gets_more_tokens_than_a_smaller_one() -> None:

@@ -34,17 +34,29 @@ class Need:
 
 
 def needs_of(tree: Tree, budget: Budget) -> dict[Place, Need]:
-    """What every node of a played tree needs; of several with the same goal and depth, the largest need."""
+    """What every node of a played tree needs; of several with the same goal and depth, the largest need.
+
+    That is what it and its clones used, with their reserves and a margin; and before its last turn a node must still
+    have the smallest grant, as before every turn.
+    """
     own = [node.usage.tokens + budget.answer_tokens + A_REQUEST * _requests(node) for node in tree.nodes]
-    totals = list(own)
-    for node in reversed(tree.nodes):  # clones come after their parents
-        if node.parent is not None:
-            totals[node.parent] += totals[node.index]
+    totals = _with_clones(tree, own)
+    used = _with_clones(tree, [node.usage.tokens for node in tree.nodes])
     needs: dict[Place, Need] = {}
     for node in sorted(tree.nodes, key=lambda node: totals[node.index]):
-        total = max(budget.smallest_grant, int(MARGIN * totals[node.index]))
+        before_last = used[node.index] - (node.turns[-1].tokens if node.turns else 0)
+        total = max(before_last + budget.smallest_grant, int(MARGIN * totals[node.index]))
         needs[node.depth, node.goal] = Need(own=own[node.index], total=round_up(total))
     return needs
+
+
+def _with_clones(tree: Tree, values: Sequence[int]) -> list[int]:
+    """For each node, the sum of its value and those of all clones below it."""
+    sums = list(values)
+    for node in reversed(tree.nodes):  # clones come after their parents
+        if node.parent is not None:
+            sums[node.parent] += sums[node.index]
+    return sums
 
 
 def _requests(node: Node) -> int:
