@@ -55,10 +55,10 @@ def test_a_need_is_what_a_node_and_its_clones_cost_with_reserves_and_a_margin() 
 
 
 def test_a_node_of_several_turns_has_the_smallest_grant_left_before_the_last_of_them() -> None:
-    several = node(0, None, 10)
-    several.turns = [Turn(tokens=tokens, finish="stop", started_s=0, sampled_s=0) for tokens in (5, 3, 2)]
+    several = node(0, None, 4)
+    several.turns = [Turn(tokens=tokens, finish="stop", started_s=0, sampled_s=0) for tokens in (2, 1, 1)]
     tree = Tree(id="t", budget=BUDGET, task=Task(question="q"), nodes=[several])
-    assert needs_of(tree, BUDGET)[0, "goal 0"] == Need(own=30, total=50)  # 5 + 3 + 2 * 20 = 48, more than 30 * 1.5
+    assert needs_of(tree, BUDGET)[0, "goal 0"] == Need(own=24, total=50)  # 2 + 1 + 2 * 20 = 43, more than 24 * 1.5
 
 
 @pytest.mark.parametrize(("tokens", "rounded"), [(1, 10), (612, 620), (999, 1000), (6120, 6200), (61_200, 62_000)])
