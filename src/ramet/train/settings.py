@@ -77,7 +77,7 @@ class UpdateConfig:
         _check("update.device_share", self.device_share, least=0, included=False, most=1)
         for name in ("device", "device_share"):
             if getattr(self, name) not in (None, 1) and not self.process:
-                raise ConfigError(f"update.{name} is that of a learner in its own process: add update.process=true")
+                raise ConfigError(f"update.{name} is for a learner in its own process: add update.process=true")
         if self.device is not None:
             check_device_name(self.device, "update.device")
         if not all(0 <= beta < 1 for beta in self.betas):

@@ -110,7 +110,7 @@ def test_a_model_that_cannot_be_loaded_is_one_line(folder: Path) -> None:
         open_backend(small.config(folder / "missing", "update.process=true"))
     with pytest.raises(ConfigError, match=r"update\.device .* add update\.process=true"):
         small.config(folder, "update.device=cuda:1")
-    with pytest.raises(ConfigError, match=r"update\.device_share is that of a learner in its own process"):
+    with pytest.raises(ConfigError, match=r"update\.device_share is for a learner in its own process"):
         small.config(folder, "update.device_share=0.5")
 
 

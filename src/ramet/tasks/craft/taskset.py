@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from ramet.budget import Budget
-from ramet.errors import ConfigError, did_you_mean
+from ramet.errors import ConfigError
 from ramet.interfaces import Oracle, World
 from ramet.tasks.craft.items import make_items
 from ramet.tasks.craft.oracle import Crafter
@@ -41,9 +41,7 @@ TIERS = {"easy": (2, 3), "medium": (4, 5, 6), "hard": (7, 8, 9), "extreme": (10,
 MOST = {"easy": 3, "medium": 3, "hard": 2, "extreme": 2}  # most units of the item
 TRAINED_ON = "medium"
 MIXED = {"train_shallow": 4, "train_mixed": 6}  # deepest tier of goals from train_easy and train_medium
-STYLES = ("cuts", "uniform", "mixed")
 LEVELS = 3  # of clones in the style "cuts"
-UNIFORM_SHARE = 0.8  # of demonstrations in the style "mixed"
 Goal = tuple[str, int]
 
 
@@ -84,10 +82,7 @@ class Craft:
         per_clone: int = 1,
         ask_tokens: bool = False,
     ) -> None:
-        if style not in STYLES:
-            raise ConfigError(f"craft has no style {style!r}: {did_you_mean(style, STYLES)}")
-        if not 0 <= mistakes <= 1:
-            raise ConfigError(f"mistakes is a share from 0 to 1; got {mistakes!r}")
+        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
         if mistakes and style == "cuts":
             raise ConfigError("demonstrations with mistakes need the style uniform or mixed")
         if min(levels, per_clone) < 1:
@@ -95,9 +90,6 @@ class Craft:
         if per_clone > 1 and style == "cuts":
             raise ConfigError("per_clone needs the style uniform or mixed")
         self.seed = seed
-        self.style = style
-        self.mistakes = mistakes
-        self.manner = make_manner(self.name, style=style, mistakes=mistakes, ask_tokens=ask_tokens)
         self.levels = levels
         self.per_clone = per_clone
         self.items = make_items(seed)
@@ -120,7 +112,7 @@ class Craft:
 
     def budget(self, task: Task) -> Budget:
         budget = craft_budget(self.ways, targets_of(task))
-        if self.style == "cuts" and self.levels <= LEVELS:
+        if self.manner.style == "cuts" and self.levels <= LEVELS:
             return budget
         # Trees of the uniform style have a node for every ingredient above tier 1, and each needs enough to act.
         return replace(budget, tokens=20 * budget.tokens, nodes=1024, parent_share=0.25)
@@ -158,13 +150,13 @@ class Craft:
 
     def oracle(self, task: Task, *, delegate: bool, seed: int) -> Oracle:
         """In the style of the taskset. The choice between two styles depends on the task and the seed."""
-        if self._is_uniform(task, seed):
+        if self.manner.is_uniform(task.id, seed):
             depths = self.items.book.depths
             return Worker(
                 self.ways,
                 items=depths,
                 delegate=delegate,
-                mistakes=self.mistakes,
+                mistakes=self.manner.mistakes,
                 seed=(task.id, seed),
                 per_clone=self.per_clone,
                 ask_tokens=self.manner.ask_tokens,
@@ -178,9 +170,6 @@ class Craft:
             seed=(task.id, seed),
             levels=self.levels,
         )
-
-    def _is_uniform(self, task: Task, seed: int) -> bool:
-        return self.style == "uniform" or (self.style == "mixed" and Dice("style", task.id, seed).chance(UNIFORM_SHARE))
 
     def self_check(self, task: Task) -> tuple[float, float]:
         crafts = craft_calls(self.ways, work_out(self.ways, targets_of(task)))

@@ -80,7 +80,7 @@ def _without_gradient(logprobs: LogprobFn | None, batch: Sequence[Row]) -> Tenso
     if logprobs is None:
         return None
     with torch.no_grad():
-        return logprobs(batch).detach()
+        return logprobs(batch)
 
 
 def _gaps(logprobs: Tensor, behaviour: Tensor | None, batch: Sequence[Row], version: int | None) -> Tensor | None:

@@ -47,8 +47,7 @@ def make_learner(policy: Policy, config: UpdateConfig) -> Learner:
         lr=config.learning_rate,
         betas=config.betas,
         weight_decay=config.weight_decay,
-        foreach=None,
-        fused=False,
+        foreach=False,  # one weight after the other: all at once need memory for copies of all of them
     )
     return Learner(policy=policy, names=tuple(trained), masters=masters, adam=adam, max_grad_norm=config.max_grad_norm)
 
