@@ -37,6 +37,15 @@ def test_a_window_that_is_too_small_is_found_before_anything_is_written(tmp_path
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_window_that_is_too_small_for_evaluations_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    config = small.config(small.folder(tmp_path), "eval.every=2", "eval.budget.window=40")
+    with pytest.raises(
+        ConfigError, match=r"arithmetic:eval/\d+: the task needs a window of \d+ tokens; budget\.window is"
+    ):
+        train(config, runs=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_the_window_of_the_model_counts_too(tmp_path: Path) -> None:
     folder = small.folder(tmp_path, max_position_embeddings=48)
     with pytest.raises(ConfigError, match="the model reads at most 48 tokens"):

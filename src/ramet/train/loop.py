@@ -102,7 +102,7 @@ def train(
     try:
         config = _fit_overlap(config, backend, lower_overlap)
         plan = replace(plan, config=config)
-        _check_first_task(plan, backend)
+        _check_first_tasks(plan, backend)
     except ConfigError:
         backend.close()
         raise
@@ -199,10 +199,12 @@ def _fit_overlap(config: TrainConfig, backend: Backend, lower: Callable[[str], N
     return replace(config, overlap=0, overlap_by="steps", max_age=None, max_trees=None)
 
 
-def _check_first_task(plan: TrainPlan, backend: Backend) -> None:
-    """Refuse a window that is too small for the first task now, and not after the supervised start."""
+def _check_first_tasks(plan: TrainPlan, backend: Backend) -> None:
+    """Refuse a window that is too small for the first task, or for that of evaluations, before the supervised start."""
     window = backend.engine.window if isinstance(backend.engine, Windowed) else None
     check_first_task(plan.taskset, plan.first_split, plan.config, backend.renderer, window=window)
+    if plan.evaluation is not None:
+        check_first_task(*plan.evaluation, _evaluation_config(plan.config), backend.renderer, window=window)
 
 
 def check_plan(config: TrainConfig) -> TrainPlan:
@@ -355,14 +357,9 @@ def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOpt
     if plan.evaluation is None:
         return None
     taskset, split = plan.evaluation
-    every, wanted = plan.config.eval.every, plan.config.eval.num_tasks
-    size = split_size(taskset, split)
-    config = replace(
-        plan.config,
-        tasks_per_step=wanted if size is None else min(size, wanted),
-        group_size=1,
-        budget=plan.config.budget | plan.config.eval.budget,
-    )
+    every, size = plan.config.eval.every, split_size(taskset, split)
+    config = _evaluation_config(plan.config)
+    config = replace(config, tasks_per_step=min(config.tasks_per_step, size or config.tasks_per_step))
     options = replace(options, temperature=config.eval.temperature)
 
     async def evaluate(step: int) -> dict[str, Any]:
@@ -379,3 +376,10 @@ def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOpt
         return {f"eval_{name}": value for name, value in tree_metrics(trees, taskset).items()}
 
     return evaluate
+
+
+def _evaluation_config(config: TrainConfig) -> TrainConfig:
+    """The settings of evaluations: so many tasks, one tree each, with their own limits."""
+    return replace(
+        config, tasks_per_step=config.eval.num_tasks, group_size=1, budget=config.budget | config.eval.budget
+    )
