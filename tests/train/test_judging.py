@@ -66,6 +66,20 @@ def test_a_policy_judges_itself_and_replies_that_cannot_be_parsed_end_no_run(tmp
     assert not (run.path / FILE).exists()
 
 
+def test_a_task_that_only_a_judge_can_grade_may_have_a_supervised_start(tmp_path: Path, folder: Path) -> None:
+    shown = "{steps=1, trees_per_step=2, budget={tokens=900, turns=9}}"
+    parts: list[str] = []
+    train(
+        judged_config(folder, tmp_path, "judge.model=policy", f"warm={shown}"),
+        runs=tmp_path / "runs",
+        on_step=lambda record: parts.append(record.get("part", "train")),
+    )
+    assert parts == ["warm", "train", "train"]
+    with pytest.raises(ConfigError, match="needs a judge, and none is given"):  # not after the supervised start
+        train(judged_config(folder, tmp_path, f"warm={shown}"), runs=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_run_that_judges_itself_and_is_resumed_ends_with_the_same_bits(tmp_path: Path, folder: Path) -> None:
     config = judged_config(folder, tmp_path, "judge.model=policy")
     whole = train(config, runs=tmp_path / "whole")

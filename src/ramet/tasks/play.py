@@ -16,13 +16,14 @@ from ramet.budget import Budget
 from ramet.engine.scripted import ScriptedEngine
 from ramet.errors import ConfigError
 from ramet.interfaces import ComparesGoals, ExplainsImpossible, KnowsImpossible, NodeJudge, Oracle, Taskset, World
+from ramet.tasks.erring import COULD_NOT
 from ramet.tasks.grader import HasGrader
 from ramet.tasks.manner import HasManner
 from ramet.tasks.needs import Asking, ample, needs_of
 from ramet.tasks.oracle import script
 from ramet.tasks.returned import budget_of, checked_verdict, oracle_of, world_of
 from ramet.tokens.render import TokenRenderer
-from ramet.types import Judging, Node, Task, Tree, Verdict
+from ramet.types import Judging, Node, Stop, Task, Tree, Verdict
 
 CANNOT_BE_MET = "this goal cannot be met by any clone: ask for something else, or do without it"
 T = TypeVar("T")
@@ -163,6 +164,7 @@ async def demonstrate(
 ) -> Tree:
     """The oracle's tree, run by the real runtime within the taskset's budget or the given one.
 
+    Where only a judge could grade the root, it is right if it answered, unless it reports that it could not.
     With the `renderer` of a model, pieces are in that model's tokens. If the oracle asks for tokens for its clones, the
     tree is first played with ample tokens to measure what each clone needs.
     """
@@ -180,9 +182,18 @@ async def demonstrate(
             instructions=instructions,
             delegate_instructions=delegate_instructions,
         )
-        return await play(taskset, task, options)
+        tree = await play_unjudged(taskset, task, options)
+        if tree.root.verdict is None:  # only a judge could grade it
+            tree.root.verdict = _as_demonstrated(tree.root)
+        await judge_rest(tree, None)
+        return tree
 
     if isinstance(taskset, HasManner) and taskset.manner.ask_tokens and delegate:
         needs = needs_of(await run(oracle, ample(budget)), budget)
         oracle = Asking(oracle, needs, budget=budget)
     return await run(oracle, budget)
+
+
+def _as_demonstrated(root: Node) -> Verdict:
+    answered = root.stop is Stop.ANSWERED and not (root.answer or COULD_NOT).startswith(COULD_NOT)
+    return Verdict(score=float(answered), how="exact", reason="the answer of the oracle")

@@ -20,7 +20,7 @@ from ramet.interfaces import Taskset
 from ramet.models.folders import NANO, SMOLLM2, SMOLLM2_FOLDER, cache_folder, choose_device
 from ramet.models.nano import WINDOW, nano_tokenizer_files
 from ramet.models.packages import check_packages
-from ramet.tasks.play import demonstrate
+from ramet.tasks.play import demonstrate, play_unjudged
 from ramet.tasks.returned import budget_of, world_of
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
@@ -35,7 +35,8 @@ def check_first_task(
 ) -> tuple[Task, Budget]:
     """The first task and the smallest budget it may get. Raises if its prompt does not fit the window.
 
-    `window` is the most that the model can read, if that is known.
+    `window` is the most that the model can read, if that is known. Raises too if only a judge could grade the task, and
+    there is none: a tree without an answer is graded to find out.
     """
     task = step_attempts(taskset, split, replace(config, group_size=1, tasks_per_step=1), step=0)[0].task
     lowest = {name: low for name, (low, _) in parse_bounds(config.budget).items()}
@@ -48,6 +49,8 @@ def check_first_task(
     except ConfigError as error:
         model = f" (the model reads at most {window:,} tokens)" if window == budget.window else ""
         raise ConfigError(f"{task.id}: {error}{model}") from None
+    if not config.judge.model and anyio.run(play_unjudged, taskset, task, options).root.verdict is None:
+        raise ConfigError(f"{task.id}: this taskset needs a judge, and none is given: add judge.model=NAME")
     return task, budget
 
 
