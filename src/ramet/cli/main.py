@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, cast
 
@@ -20,6 +22,7 @@ from ramet.cli.ls import ls
 from ramet.cli.report import report
 from ramet.cli.run import run, show, sql
 from ramet.cli.serve import serve
+from ramet.cli.signals import ended_like_ctrl_c
 from ramet.cli.train import train, warmstart
 from ramet.cli.view import view
 from ramet.errors import OutputClosed, RametError
@@ -54,11 +57,17 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="replace")  # a locale without these characters: ? in their place
     logging.getLogger("ramet").addHandler(LoggedLines())
+    with ended_like_ctrl_c() as received:
+        code = _run_command()
+        if code == INTERRUPTED:
+            code = _fail(*_interrupted(received))
+    sys.exit(code)
+
+
+def _run_command() -> int:
     try:
         command = hide_types_of_flags(typer.main.get_command(app))
         code = command(args=sys.argv[1:] or ["--help"], standalone_mode=False)
-        if code == INTERRUPTED:  # typer may turn Ctrl-C into an exit code
-            _fail("interrupted")
     except CliError as error:
         message = cast(typer.BadParameter, error).format_message() + _given(error) + _hint(error)
         code = _fail(message) if message else 0  # without one it has printed the help of a group of commands
@@ -67,13 +76,22 @@ def main() -> None:
     except RametError as error:
         code = _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        code = _fail("interrupted", code=INTERRUPTED)
+        code = INTERRUPTED  # typer may turn Ctrl-C into this code too
     except Exception as error:
         message = _expected(error)
         if message is None:
             raise
         code = _fail(message)
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
+
+
+def _interrupted(received: Sequence[int]) -> tuple[str, int]:
+    """What is printed, and the exit code: that of Ctrl-C, or of the signal that had its effect."""
+    return (
+        (f"interrupted by {signal.Signals(received[0]).name}", 128 + received[0])
+        if received
+        else ("interrupted", INTERRUPTED)
+    )
 
 
 def _expected(error: Exception) -> str | None:
@@ -122,7 +140,7 @@ def _setting_hint(verb: str, option: str) -> str:
     return f"; settings have no dashes: write {meant[0]}=VALUE" if meant else ""
 
 
-def _fail(message: str, *, code: int = 2) -> int:
+def _fail(message: str, code: int = 2) -> int:
     sys.stderr.write(_line(message))
     return code
 

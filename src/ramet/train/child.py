@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 
+IGNORED = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 PATIENCE_S = 10.0  # for a process to end by itself
 
 
@@ -18,8 +20,10 @@ def start_child(
 
     `environment` are variables that it has unless they are set already.
     """
-    # Ctrl-C reaches all processes, also while they start; the training process ends this one.
-    ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    # Ctrl-C, a closed terminal and the SIGTERM of a scheduler reach all processes, also while they start. The training
+    # process ends this one, when it has saved what is done. Only SIGINT is ignored in processes that this one starts.
+    ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    ignore += f"[signal.signal(getattr(signal, name), lambda *_: None) for name in {IGNORED}]"
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # "": the current folder
     return subprocess.Popen(
         [sys.executable, "-P", "-c", f"{ignore}; from {module} import main; main()", str(descriptor)],
