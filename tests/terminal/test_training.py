@@ -162,6 +162,17 @@ def test_a_resumed_run_goes_on_with_the_curves_it_had(tmp_path: Path) -> None:
     assert "done" in drawn(watch)
 
 
+def test_steps_are_counted_where_metrics_of_some_are_missing(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "mine", config=TrainConfig(steps=5), kind="train")
+    for step in (0, 2):
+        run.log(record(step))
+    watch = TrainingView(now=lambda: 0.0)
+    watch.on_start(run)
+    assert watch.steps_left == 2
+    assert "step 4 of 5" in drawn(watch)
+    assert not TrainingView().steps_left
+
+
 def test_curves_times_and_paces_by_hand() -> None:
     assert sparkline([1.0, 1.0]) == "▁▁"
     assert sparkline([None, None]) == "  "

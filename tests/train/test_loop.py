@@ -341,6 +341,15 @@ def test_a_rule_without_a_baseline_takes_a_group_of_one(tmp_path: Path, folder: 
     assert run.metrics()[0]["groups"] == 8
 
 
+def test_a_run_that_has_lost_its_settings_is_not_resumed_with_others(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path, "lost", config=TrainConfig(), kind="train")
+    (run.path / "config.toml").write_text("")
+    with pytest.raises(
+        StoreError, match=r"^cannot read \S+/config.toml: settings of the run are missing, such as steps$"
+    ):
+        resume(run.path)
+
+
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a run directory"):
         resume(tmp_path)

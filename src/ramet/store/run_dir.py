@@ -13,6 +13,7 @@ read what it left.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tomllib
@@ -143,6 +144,8 @@ class RunDir:
         try:
             with (self.path / "metrics.jsonl").open("ab") as sink:
                 sink.write(line.encode())
+                sink.flush()
+                os.fsync(sink.fileno())  # before the checkpoint of this step is
         except OSError as error:
             raise StoreError(f"cannot write {self.path / 'metrics.jsonl'}: {reason(error)}") from None
 

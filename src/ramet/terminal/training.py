@@ -121,7 +121,7 @@ class TrainingView:
     @property
     def steps_left(self) -> int:
         """Steps of the run that remain."""
-        return self.totals.get("train", 0) - len(self.records.get("train", []))
+        return self.totals.get("train", 0) - steps_done(self.records.get("train", []))
 
     @property
     def was_complete(self) -> bool:
@@ -132,7 +132,7 @@ class TrainingView:
         if not self.name:
             return Group(Text("loading ...", style="dim"))
         records = self.records.get(self.part, [])
-        lines: list[Any] = [self._headline(len(records))]
+        lines: list[Any] = [self._headline(steps_done(records))]
         if records:
             lines += [curves(records, oracle=self.shows_oracle), *notes(records[-1])]
         return Group(*lines)
@@ -150,6 +150,11 @@ class TrainingView:
         ]
         line.add_row(*parts)
         return line
+
+
+def steps_done(records: Sequence[dict[str, Any]]) -> int:
+    """The number of steps after the last record. Metrics of some steps may be missing: a file can lose lines."""
+    return records[-1]["step"] + 1 if records else 0
 
 
 def curves(records: Sequence[dict[str, Any]], *, oracle: bool = False) -> Table:

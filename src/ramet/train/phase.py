@@ -275,6 +275,8 @@ def reopen_run(path: Path | str, *, kind: str, check: Callable[[RunDir], None] =
     run = RunDir.open(path)
     if run.kind != kind:
         raise StoreError(f"{run.path} cannot be resumed here: it was made by ramet {run.kind}, not by ramet {kind}")
+    if "steps" not in run.settings:
+        raise StoreError(f"cannot read {run.path / 'config.toml'}: settings of the run are missing, such as steps")
     with exclusive_lock(run.path):
         check(run)
         run.rewind(checkpoint_step(latest(run.path)))

@@ -124,6 +124,16 @@ def test_half_a_checkpoint_is_never_taken_for_one(tmp_path: Path, folder: Path) 
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000002"]
 
 
+def test_a_damaged_state_is_one_line_that_says_what_there_is_without_it(tmp_path: Path, folder: Path) -> None:
+    learner = learner_of(folder)
+    for number, otherwise in ((5, "its beginning"), (10, "step-000005")):
+        saved = save(learner, tmp_path, step=number, tokenizer=folder, keep=2)
+        whole = (saved / STATE).read_bytes()
+        (saved / STATE).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(StoreError, match=f"^cannot read .*; without this folder the run resumes from {otherwise}$"):
+            load_state(learner_of(folder), saved)
+
+
 @pytest.mark.parametrize("size", [100, 50_000, 200_000], ids=["config", "weights", "optimiser"])
 def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path: Path, folder: Path, size: int) -> None:
     learner = learner_of(folder)

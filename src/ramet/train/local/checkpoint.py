@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 
 from ramet.errors import StoreError
 from ramet.store.atomic import atomic_folder
-from ramet.store.checkpoints import STATE, checkpoint_path, delete_old, latest
+from ramet.store.checkpoints import STATE, checkpoint_path, delete_old, latest, list_checkpoints
 from ramet.train.local.learner import Learner, state_dict
 from ramet.train.local.learner import load_state as restore
 from ramet.train.local.policy import Policy
@@ -57,9 +57,15 @@ def load_state(learner: Learner, folder: Path) -> int:
             step = int((opened.metadata() or {})["step"])
         state = load_file(folder / STATE)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise StoreError(f"cannot read {folder / STATE}: {error}") from None
+        raise StoreError(f"cannot read {folder / STATE}: {' '.join(str(error).split())}; {_without(folder)}") from None
     restore(learner, state)
     return step
+
+
+def _without(folder: Path) -> str:
+    """What a run resumes from without this checkpoint."""
+    older = [one for one in list_checkpoints(folder.parents[1]) if one.name < folder.name]
+    return f"without this folder the run resumes from {older[-1].name if older else 'its beginning'}"
 
 
 def write_model(policy: Policy, folder: Path, *, tokenizer: Path) -> None:
