@@ -350,6 +350,16 @@ def test_a_run_that_has_lost_its_settings_is_not_resumed_with_others(tmp_path: P
         resume(run.path)
 
 
+def test_a_run_without_its_folder_of_trees_is_resumed(
+    tmp_path: Path, backend: OpenBackend, plain_run: Callable[[OpenBackend], RunDir]
+) -> None:
+    whole = plain_run(backend)
+    run = copy_of(whole, tmp_path)
+    shutil.rmtree(run.path / "trees")
+    shutil.rmtree(run.path / "checkpoints" / "step-000004")
+    assert bits(resume(run.path, open_backend=backend)) == bits(whole)
+
+
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a run directory"):
         resume(tmp_path)

@@ -186,6 +186,13 @@ class RunDir:
             if found is not None and int(found[1]) >= step:
                 file.unlink(missing_ok=True)
 
+    def restore_folder(self) -> None:
+        """Make the folder of the trees if it is gone: deleted to save space, or empty and therefore not copied."""
+        try:
+            (self.path / "trees").mkdir(exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot write to {self.path}: {reason(error)}") from None
+
     def files(self) -> list[Path]:
         """The complete tree files, in the order they were written."""
         return sorted((self.path / "trees").glob("*.parquet"))

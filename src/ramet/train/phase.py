@@ -280,6 +280,7 @@ def reopen_run(path: Path | str, *, kind: str, check: Callable[[RunDir], None] =
     with exclusive_lock(run.path):
         check(run)
         run.rewind(checkpoint_step(latest(run.path)))
+        run.restore_folder()
         yield run
 
 
