@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import anyio
 import pytest
 
 import ramet
+from ramet.engine.scripted import Reply
 from ramet.errors import ConfigError
 from ramet.evaluate import Evaluation, evaluate
 from ramet.evaluate.run import Progress
@@ -77,6 +79,15 @@ def test_a_finished_evaluation_is_read_without_the_engine(tmp_path: Path) -> Non
     after = evaluated(tmp_path / "here", engine)
     assert after.records == before.records
     assert engine.prompts == []
+
+
+def test_an_evaluation_without_its_folder_of_trees_is_resumed(tmp_path: Path) -> None:
+    first = ramet.ScriptedEngine(lambda prompt: Reply(text="", fault="gone") if first.prompts[1:] else "Answer: 1")
+    assert len(evaluated(tmp_path / "here", first, concurrency=1).records) == 1
+    shutil.rmtree(tmp_path / "here" / "trees")
+    after = evaluated(tmp_path / "here", concurrency=1)
+    assert len(after.records) == 3
+    assert len(list(ramet.read_trees(tmp_path / "here"))) == 2
 
 
 def test_callbacks_get_the_run_directory_and_then_the_progress(tmp_path: Path) -> None:

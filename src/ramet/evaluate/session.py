@@ -323,6 +323,7 @@ async def resume(
     run = eval_run.find() or eval_run.create()
     on_start(run)
     with exclusive_lock(run.path):
+        run.restore_folder()
         pool = Pool(eval_run.config, jobs, engine=engine, journal=Journal(run), judge=judge, on_progress=on_progress)
         try:
             await pool.run(slots)
