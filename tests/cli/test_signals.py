@@ -82,3 +82,15 @@ def test_the_unfinished_tree_of_a_run_is_stored(tmp_path: Path) -> None:
     assert "interrupted; the tree so far is in runs/will-it-end  (" in said
     (tree,) = ramet.read_trees(tmp_path / "runs" / "will-it-end")
     assert tree.root.stop is ramet.Stop.CANCELLED
+
+
+def test_a_server_is_shut_down_in_order_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    with serving(Server()) as server:
+        words = ["--base-url", server.url, "--model", "tiny", "--dialect", "tools", "--port", "0"]
+        process = begin(tmp_path, "serve", *words)
+        assert process.stderr is not None
+        assert any(line.startswith("trees ") for line in process.stderr)
+        process.send_signal(signal.SIGHUP)
+        _, said = process.communicate()
+    assert process.returncode == 0
+    assert "shutting down: 0 trees left" in said

@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM
 
 import ramet
 from ramet.config import load
-from ramet.errors import ConfigError, StoreError, TrainError
+from ramet.errors import ConfigError, OutputClosed, StoreError, TrainError
 from ramet.store import RunDir, query
 from ramet.store.checkpoints import STATE, checkpoint_path, latest, list_checkpoints, newest_model
 from ramet.train.loop import resume, train
@@ -288,6 +288,16 @@ def test_a_run_that_stops_for_a_reason_keeps_what_it_learnt(tmp_path: Path, fold
         train(replace(config, max_logprob_gap=1e-12), runs=tmp_path, open_backend=backend)
     run = RunDir.open(tmp_path / "train")
     assert len(list(ramet.read_trees(run))) == 12 * (1 + len(run.metrics()))
+
+
+def test_a_run_whose_output_is_closed_is_saved_where_it_was(tmp_path: Path, folder: Path) -> None:
+    def report(record: dict[str, Any]) -> None:
+        if record["step"] == 1:
+            raise OutputClosed("standard output was closed")
+
+    with pytest.raises(OutputClosed):
+        train(small.config(folder, "save_every=100"), runs=tmp_path, on_step=report)
+    assert [path.name for path in list_checkpoints(tmp_path / "train")] == ["step-000002"]
 
 
 def test_an_interrupted_run_is_saved_where_it_was(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from ramet.errors import ConfigError, EngineError, StoreError, TrainError
+from ramet.errors import ConfigError, EngineError, OutputClosed, StoreError, TrainError
 from ramet.interfaces import Taskset
 from ramet.store import RunDir
 from ramet.store.checkpoints import (
@@ -170,7 +170,7 @@ async def run_phase(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnS
                     await backend.save(run.path, step=logged, keep=config.keep_checkpoints)
                 if over:
                     return
-    except (KeyboardInterrupt, anyio.get_cancelled_exc_class(), ConfigError, EngineError, TrainError):
+    except (KeyboardInterrupt, anyio.get_cancelled_exc_class(), ConfigError, EngineError, OutputClosed, TrainError):
         if logged and logged == backend.version:
             with anyio.CancelScope(shield=True):
                 await backend.save(run.path, step=logged, keep=config.keep_checkpoints)
