@@ -63,6 +63,18 @@ def test_a_training_is_saved_where_it_was_if_all_its_processes_get_the_signal(tm
     assert_saved(tmp_path, process, signal.SIGTERM)
 
 
+def test_control_c_is_one_line_if_workers_that_make_demonstrations_get_it_too(tmp_path: Path) -> None:
+    model = small.folder(tmp_path)
+    words = [f"model={model}", "task=arithmetic:train", "steps=100000", "save_every=100000", "trees_per_step=2"]
+    process = begin(tmp_path, "warmstart", *words, "workers=1", "sampler.device=cpu")
+    assert process.stdout is not None
+    assert any("step 3" in line for line in process.stdout)
+    os.killpg(process.pid, signal.SIGINT)
+    said, complaints = process.communicate()
+    assert (process.returncode, complaints) == (130, "ramet: interrupted\n")
+    assert "warmstart --resume runs/warmstart" in said
+
+
 def test_signals_that_are_ignored_at_the_start_stay_ignored_and_do_not_hold_up_another(tmp_path: Path) -> None:
     process = begin_training(tmp_path, ignored=[signal.SIGINT, signal.SIGHUP])
     process.send_signal(signal.SIGHUP)

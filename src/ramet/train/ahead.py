@@ -6,6 +6,7 @@ What a step is made of follows from its number alone, so it does not matter whic
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -44,7 +45,8 @@ class Ahead:
     def _new_pool(self) -> ProcessPoolExecutor:
         # Neither a fork of a process with threads nor one of a process that uses a GPU is safe.
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._workers, mp_context=context)
+        ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches workers too; this process ends them
+        return ProcessPoolExecutor(self._workers, mp_context=context, initializer=signal.signal, initargs=ignore)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
