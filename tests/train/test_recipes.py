@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import asdict
 from functools import partial
@@ -13,8 +14,9 @@ import pytest
 
 from ramet.config import load
 from ramet.credit import load_rule
+from ramet.errors import ConfigError
 from ramet.recipes import recipe_file, recipe_names
-from ramet.store import read_trees
+from ramet.store import RunDir, read_trees
 from ramet.tasks.play import demonstrate
 from ramet.tasks.registry import load_taskset, parse_spec
 from ramet.tokens.huggingface import load_renderer
@@ -56,6 +58,31 @@ def test_a_variant_of_a_recipe_differs_in_what_it_says_and_nothing_else(name: st
     name = f"rao-craft-4b-{name}"
     assert differences(name, "rao-craft-4b") == {"name": name} | settings
     check_plan(recipe(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nanno", "no recipe 'nanno': did you mean nano?"),
+        ("arithmetic", "no recipe 'arithmetic': did you mean arithmetic-135m or selfcest-arithmetic-4b?"),
+        ("mine.tml", "there is no file mine.tml: did you mean mine.toml?"),
+        ("deep/nano.toml", "there is no file deep/nano.toml: did you mean nano?"),
+        ("deep/nano", "there is no file deep/nano: did you mean nano?"),
+        ("x" * 300 + "/y.toml", ": give a TOML file or a built-in recipe; ramet train lists them"),
+        ("craft:easy", "no recipe 'craft:easy'; to train on that task: task=craft:easy"),
+        ("folder", "folder is a folder; a recipe is a TOML file"),
+        ("run", "run is a folder; a recipe is a TOML file; ramet train --resume run resumes this run, ramet train "),
+    ],
+)
+def test_a_recipe_that_is_not_there_is_answered_with_what_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").touch()
+    (tmp_path / "folder").mkdir()
+    RunDir.create(tmp_path, "run", kind="train")
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        recipe_file(name)
 
 
 def test_combined_variants_of_the_paper_are_a_few_words_away() -> None:
