@@ -70,7 +70,7 @@ def test_caves_are_explored_by_the_oracle_with_function_calls(example: Any, caps
 def test_the_recipe_of_the_caves_can_be_trained() -> None:
     config = load(TrainConfig, file=EXAMPLES / "caves.toml")
     plan = check_plan(config)
-    assert preview(plan.taskset, plan.split, config).startswith("caves:train/0: its oracle ")
+    assert preview(plan.taskset, plan.split, config).notes[0].startswith("caves:train/0: its oracle ")
 
 
 def test_review_finds_the_four_mistakes_of_its_sample(example: Any, capsys: pytest.CaptureFixture[str]) -> None:

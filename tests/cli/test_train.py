@@ -104,9 +104,10 @@ def test_a_warm_start_as_json_is_one_line_per_step(tmp_path: Path, folder: Path)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train", "nowhere"], "no recipe 'nowhere': accepted: a TOML file, aggregate-135m, arithmetic-135m"),
+        (["train", "nowhere"], "no recipe 'nowhere': give a TOML file or a built-in recipe; ramet train lists them"),
         (["train", "arithmetic-315m"], "no recipe 'arithmetic-315m': did you mean arithmetic-135m?"),
-        (["train", "nowhere.toml"], "cannot read nowhere.toml"),
+        (["train", "nowhere.toml"], "there is no file nowhere.toml: give a TOML file or a built-in recipe"),
+        (["train", "nano.tml"], "there is no file nano.tml: did you mean nano?"),
         (["train", "stpes=3"], "unknown setting 'stpes': did you mean steps?"),
         (["train", "nano", "--steps", "3"], "No such option: --steps (Possible options: --help); settings have no "),
         (["train", "nano", "--lr", "3"], "; settings have no dashes: write update.learning_rate=VALUE"),
@@ -168,6 +169,15 @@ def test_check_prints_all_settings_and_loads_no_model(tmp_path: Path, data: Path
     assert "reads 2wiki_train from a data folder" in complaint(tmp_path, "train", "selfcest-2wiki-4b", "--check")
 
 
+def test_a_check_in_which_the_oracle_is_never_right_prints_the_settings_and_exits_with_1(tmp_path: Path) -> None:
+    done = call(tmp_path, "train", "nano", "budget.tokens=60", "--check", "--json")
+    assert (done.returncode, json.loads(done.stdout)["budget"]["tokens"]) == (1, 60)
+    assert done.stderr == (
+        "ramet: the oracle of codes:train is right in none of 5 tasks (2 stopped by budget); "
+        "see ramet tasks check codes:train\n"
+    )
+
+
 @pytest.mark.parametrize("name", ["craft-135m", "selfcest-2wiki-4b"])
 def test_the_single_variant_of_a_recipe_is_checked_and_printed(tmp_path: Path, data: Path, name: str) -> None:
     task = load(TrainConfig, file=recipe_file(name)).task
@@ -199,7 +209,7 @@ def test_a_window_that_the_oracle_of_another_task_fills_is_a_warning(
     done = call(tmp_path, "train", "nano", *short, "update.warmup_steps=0", *words)
     assert done.returncode == 0
     assert [line.partition("; ")[0] for line in done.stderr.splitlines()] == warned * [
-        "ramet: backwards:train/0: its oracle is stopped by window, not right, with 1 node and 14 tokens"
+        "ramet: backwards:train/0: its oracle is stopped by window, not right, with 1 node and 14 of 1,500 tokens"
     ]
 
 

@@ -56,7 +56,7 @@ def test_what_is_printed_is_a_recipe_of_the_same_run(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = recipe(name)
-    print_settings(config, effective(config), as_json=False, note="a note")
+    print_settings(config, effective(config), as_json=False, notes=("a note",))
     said = capsys.readouterr().out
     (tmp_path / "again.toml").write_text(said)
     assert load(TrainConfig, file=tmp_path / "again.toml") == config

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ramet.config import load
+from ramet.engine.settings import JudgeConfig
 from ramet.errors import ConfigError
 from ramet.recipes import recipe_file
 from ramet.train.backend_settings import BackendConfig
 from ramet.train.loop import check_plan, train
-from ramet.train.preview import device_problems, preview
+from ramet.train.preview import Preview, device_problems, preview
 from ramet.train.settings import SamplerConfig, TrainConfig
 from tests.train import small
 
 
-def tried(config: TrainConfig) -> str:
+def tried(config: TrainConfig) -> Preview:
     plan = check_plan(config)
-    return preview(plan.taskset, plan.split, config)
+    return preview(plan.taskset, plan.first_split, config)
 
 
 def test_a_task_is_played_by_its_oracle_in_the_tokens_of_the_model() -> None:
-    said = tried(load(TrainConfig, file=recipe_file("nano")))
+    (said,) = tried(load(TrainConfig, file=recipe_file("nano"))).notes
     assert said.startswith("codes:train/0: its oracle answers, right, with ")
     assert said.endswith(" of 64 tokens")
 
@@ -58,12 +60,43 @@ def test_the_window_of_a_model_that_is_still_to_be_made_counts_too() -> None:
 
 
 def test_clones_that_a_limit_stopped_are_counted() -> None:
-    said = tried(load(TrainConfig, file=recipe_file("nano"), words=["budget.tokens=60"]))
+    said = tried(load(TrainConfig, file=recipe_file("nano"), words=["budget.tokens=60"])).notes[0]
     assert "not right, with 3 nodes (2 stopped by budget) and " in said
 
 
+def test_an_oracle_that_is_never_right_is_a_problem_with_its_reason() -> None:
+    found = tried(load(TrainConfig, file=recipe_file("nano"), words=["budget.tokens=60"]))
+    assert len(found.notes) == 5
+    assert found.problem == (
+        "the oracle of codes:train is right in none of 5 tasks (2 stopped by budget); see ramet tasks check codes:train"
+    )
+
+
+def test_an_oracle_that_is_right_with_the_largest_budget_is_no_problem() -> None:
+    found = tried(load(TrainConfig, file=recipe_file("nano"), words=["budget.tokens=[60,1500]"]))
+    smallest, largest = found.notes
+    assert "not right" in smallest
+    assert " of 60 tokens; " in smallest
+    assert ", right, " in largest
+    assert " of 1,500 tokens; " in largest
+    assert found.problem is None
+
+
+def test_an_oracle_whose_tasks_only_a_judge_can_grade_is_no_problem(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"question": "Who?", "answer": "Ada"}\n')
+    options = {"file": str(tmp_path / "rows.jsonl"), "check": "judge"}
+    flags = {"task": "jsonl:all", "model": "nano", "taskset": options, "sampler.window": 4096}
+    config = load(TrainConfig, flags=flags)
+    with pytest.raises(ConfigError, match="this taskset needs a judge, and none is given"):
+        tried(config)
+    found = tried(replace(config, judge=JudgeConfig(model="policy")))
+    assert "its oracle answers, for the judge to grade, with 1 node" in found.notes[0]
+    assert found.problem is None
+
+
 def test_a_model_that_is_elsewhere_is_no_error() -> None:
-    assert tried(TrainConfig(model="not-here")).startswith("no task was tried: no tokenizer at 'not-here'")
+    (said,) = tried(TrainConfig(model="not-here")).notes
+    assert said.startswith("no task was tried: no tokenizer at 'not-here'")
 
 
 def test_a_misspelt_built_in_model_is_refused_before_a_training() -> None:

@@ -31,7 +31,7 @@ def train(
     data: DataPath = None,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Load no model: check the settings, try one task and print every setting."),
+        typer.Option("--check", help="Load no model: check the settings, let the oracle try and print every setting."),
     ] = False,
     single: Annotated[
         bool,
@@ -48,6 +48,8 @@ def train(
     Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
 
     Resume an interrupted run with ramet train --resume runs/arithmetic-135m, and lengthen one with steps=200 after it.
+
+    The exit code of --check is 1 if the oracle is right in none of the first tasks, 2 for a mistake in the settings.
     """
     from ramet.config import load
     from ramet.terminal.console import warn
@@ -77,8 +79,12 @@ def train(
         plan = loop.check_plan(config)
         for problem in device_problems(config):
             warn(problem)
-        note = preview(plan.taskset, plan.split, config)
-        return print_settings(config, effective_settings(plan), as_json=json, note=note)
+        tried = preview(plan.taskset, plan.first_split, config)
+        print_settings(config, effective_settings(plan), as_json=json, notes=tried.notes)
+        if tried.problem is not None:
+            warn(tried.problem)
+            raise typer.Exit(1)
+        return None
     _warn_of_full_window(config, recipe, settings or [])
     with viewing(view, runs):
         lower = _lower_overlap(recipe, settings or [])
@@ -125,7 +131,7 @@ def _warn_of_full_window(config: TrainConfig, recipe: str | None, words: Sequenc
     if "task" not in settings_of([word for word in (recipe, *words) if word is not None and "=" in word]):
         return
     plan = loop.check_plan(config)
-    if note := full_window(plan.taskset, plan.split, config):
+    if note := full_window(plan.taskset, plan.first_split, config):
         warn(f"{note}: give a larger budget.window")
 
 

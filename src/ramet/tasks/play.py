@@ -26,6 +26,7 @@ from ramet.tokens.render import TokenRenderer
 from ramet.types import Judging, Node, Stop, Task, Tree, Verdict
 
 CANNOT_BE_MET = "this goal cannot be met by any clone: ask for something else, or do without it"
+AS_DEMONSTRATED = "the answer of the oracle"  # reason of the verdict on a root that only a judge could grade
 T = TypeVar("T")
 
 
@@ -196,4 +197,4 @@ async def demonstrate(
 
 def _as_demonstrated(root: Node) -> Verdict:
     answered = root.stop is Stop.ANSWERED and not (root.answer or COULD_NOT).startswith(COULD_NOT)
-    return Verdict(score=float(answered), how="exact", reason="the answer of the oracle")
+    return Verdict(score=float(answered), how="exact", reason=AS_DEMONSTRATED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,14 +34,16 @@ def list_recipes(*, as_json: bool) -> None:
     return out.print(hint, style="dim")
 
 
-def print_settings(config: DataclassInstance, effective: Mapping[str, Any], *, as_json: bool, note: str = "") -> None:
-    """Print all settings as TOML or JSON; the note is a comment above them.
+def print_settings(
+    config: DataclassInstance, effective: Mapping[str, Any], *, as_json: bool, notes: Sequence[str] = ()
+) -> None:
+    """Print all settings as TOML or JSON; the notes are comments above them.
 
     `effective` are the values of all settings. In TOML, those that the settings leave open are comments.
     """
     if as_json:
         return print_json(effective)
-    comments = [f"# {printable(' '.join(line.split()))}\n" for line in (note, OPEN) if line]
+    comments = [f"# {printable(' '.join(line.split()))}\n" for line in (*notes, OPEN)]
     sys.stdout.write("".join(comments) + "\n".join(_table("", asdict(config), effective)).strip() + "\n")
     return None
 
