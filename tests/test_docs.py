@@ -168,7 +168,7 @@ def check_train_settings(params: dict[str, Any]) -> None:
     recipe, given = params.get("recipe"), [word for word in params.get("settings") or [] if "=" in word]
     recipe, given = (None, [recipe, *given]) if recipe is not None and "=" in recipe else (recipe, given)
     settings_of(given)
-    file = None if recipe is None else recipe_file(recipe)
+    file = None if recipe is None else Path(recipe) if recipe.endswith(".toml") else recipe_file(recipe)
     if file is None or file.is_file():  # else it is in a run directory of the reader
         load(TrainConfig, file=file, words=given)
 

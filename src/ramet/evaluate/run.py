@@ -26,6 +26,7 @@ from ramet.tasks.dice import seed_of
 from ramet.tasks.play import ask_grader, play
 from ramet.tasks.returned import budget_of
 from ramet.tasks.split import can_split, splittable
+from ramet.tasks.unchecked import Unchecked
 from ramet.types import Tree
 
 LOG = logging.getLogger(__name__)  # of items without a result
@@ -132,6 +133,7 @@ class Pool:
         for job in self.jobs:
             self._missing[job.method.name, job.budget] += 1
         self._in_a_row = FailuresInARow()
+        self._unchecked = Unchecked()
 
     async def run(self, slots: anyio.Semaphore | None = None) -> None:
         """Run everything that is missing. Finished items are kept, whatever happens.
@@ -151,6 +153,7 @@ class Pool:
                         group.start_soon(self._grow, job, place, slots)
         finally:
             self.journal.flush()
+            self._unchecked.log_total()
         failures = self.journal.failures
         if failures and not self.journal.records:
             first = next(iter(failures.values()))
@@ -198,6 +201,7 @@ class Pool:
         )
         tree = await self._play(item, method, options)
         tree.id = options.name
+        self._unchecked.add([tree])
         return tree
 
     async def _play(self, item: Item, method: Method, options: TreeOptions) -> Tree:

@@ -40,6 +40,7 @@ SHOWN = (
     ("judge_success", "judge success", SHARE),
     ("judge_failed", "judge: no verdict", ",.0f"),
     ("judge_capped", "judge: over its limit", ",.0f"),
+    ("unchecked", "checks that failed", ",.0f"),
     ("passed_on", "passed their goal on", SHARE),
     ("impossible", "impossible goals", SHARE),
     ("unearned", "right without work", SHARE),
@@ -62,6 +63,7 @@ PRINTED = (
     ("judge_success", "judge success", SHARE),
     ("judge_failed", "no verdict", ",.0f"),
     ("judge_capped", "not judged", ",.0f"),
+    ("unchecked", "checks failed", ",.0f"),
     ("passed_on", "passed on", SHARE),
     ("impossible", "impossible", SHARE),
     ("unearned", "unearned", SHARE),
@@ -77,7 +79,17 @@ PRINTED = (
 )
 # Signs of trouble: not shown while they are 0.
 HIDDEN_AT_ZERO = {
-    *("passed_on", "impossible", "unearned", "refused", "faults", "repairs", "judge_failed", "judge_capped"),
+    *(
+        "unchecked",
+        "passed_on",
+        "impossible",
+        "unearned",
+        "refused",
+        "faults",
+        "repairs",
+        "judge_failed",
+        "judge_capped",
+    ),
     *(f"root_stops/{stop}" for stop in ("window", "budget", "turns", "repeats", "deadline")),
 }
 OF_ORACLE = " (oracle)"  # after the name of a number that demonstrations have, and not the model

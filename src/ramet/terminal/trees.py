@@ -33,6 +33,7 @@ from ramet.tasks.judge import open_judge
 from ramet.tasks.play import grade, options_for_task
 from ramet.tasks.question import RunPlan
 from ramet.tasks.registry import short_name
+from ramet.tasks.unchecked import Unchecked
 from ramet.terminal.console import command, out, print_json, warn
 from ramet.terminal.live import summary, watch_tree
 from ramet.train.stored_credit import stored_credit
@@ -74,6 +75,7 @@ async def _run_question(
             if plan.taskset is not None:
                 judging = None if judge is None else open_judge(judge, plan.config.judge, run=run_dir.path)
                 await grade(tree_run.tree, plan.taskset, tree_run.world, judge=judging)
+                Unchecked().add([tree_run.tree])
 
         await run_and_store(tree_run, run_dir, as_json=as_json, after=grade_tree)
         return tree_run.tree.answer is not None

@@ -24,6 +24,7 @@ from ramet.store.lock import exclusive_lock
 from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
 from ramet.tasks.returned import split_size
+from ramet.tasks.unchecked import Unchecked
 from ramet.tasks.worlds import with_world
 from ramet.train.backend import Backend
 from ramet.train.collect import Attempt, Play, collect, play_here, step_attempts
@@ -281,6 +282,7 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
     watcher = LiveLog(run.path) if players is None else None  # else the first player has it
     options = TreeOptions.from_settings(config, engine=backend.engine, judge=judge, watcher=watcher)
 
+    unchecked = Unchecked()
     curriculum = Curriculum(plan.levels, plan.taskset, config, records=run.metrics()) if plan.levels else None
     source = OneSplit(taskset=plan.taskset, split=plan.split, config=config) if curriculum is None else curriculum
     replays = None
@@ -313,7 +315,8 @@ def rl_phase(plan: TrainPlan, run: RunDir, backend: Backend) -> Phase:
         overlap=config.overlap,
         groups=groups,
         stores_trees=True,
-        evaluate=_evaluation(plan, run, backend, options, play),
+        evaluate=_evaluation(plan, run, backend, options, play, unchecked),
+        unchecked=unchecked,
         keep_best=config.keep_best,
         stop=config.stop,
         stop_rule=stop_rule(config.stop),
@@ -352,7 +355,9 @@ def _group_pool(
     return pool
 
 
-def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOptions, play: Play) -> Evaluate | None:
+def _evaluation(
+    plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOptions, play: Play, unchecked: Unchecked
+) -> Evaluate | None:
     """The same tasks with the same seeds each time, one tree each; metrics begin with `eval_`."""
     if plan.evaluation is None:
         return None
@@ -373,6 +378,7 @@ def _evaluation(plan: TrainPlan, run: RunDir, backend: Backend, options: TreeOpt
         # The next step must not find a cache that a resumed run would not have.
         await backend.publish(step, fresh=True)
         run.write(trees, name=f"eval-{step:06d}")
+        unchecked.add(trees)
         return {f"eval_{name}": value for name, value in tree_metrics(trees, taskset).items()}
 
     return evaluate

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from ramet.credit import Credits
 from ramet.interfaces import Engine, HasSizes, Taskset
 from ramet.tasks.registry import known_size
+from ramet.tasks.unchecked import unchecked_nodes
 from ramet.train.behaviour import average, behaviour_metrics, success
 from ramet.types import Judging, Tree
 
@@ -54,6 +55,7 @@ def tree_metrics(trees: Sequence[Tree], taskset: Taskset | None = None) -> dict[
             "nodes": average([len(tree.nodes) for tree in trees]),
             "tokens": average([tree.usage.tokens for tree in trees]),
             "critical_path_tokens": average([tree.usage.critical_path_tokens for tree in trees]),
+            "unchecked": len(unchecked_nodes(trees)),
             "answered": average([tree.answer is not None for tree in trees]),
         }
         | size_metrics(trees, taskset)

@@ -35,6 +35,7 @@ from ramet.store.checkpoints import (
 )
 from ramet.store.facts import finite
 from ramet.store.lock import exclusive_lock
+from ramet.tasks.unchecked import Unchecked
 from ramet.train.backend import Backend
 from ramet.train.groups import GroupPool, learnt_groups
 from ramet.train.metrics import age_metrics, engine_counts, engine_metrics, tree_metrics
@@ -137,6 +138,7 @@ class Phase:
     keep_best: bool = False  # whether the best model by evaluation is kept
     stop: StopConfig | None = None  # when the run has failed
     stop_rule: StopRule | None = None  # the user's own, beside those of `stop`
+    unchecked: Unchecked = field(default_factory=Unchecked)  # reports trees whose verdicts failed
     deadline: float | None = None  # time.monotonic() after which the run stops, saved
     resources: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)  # open during the run
 
@@ -234,6 +236,7 @@ async def _beside_trees(phase: Phase, work: Callable[[], T]) -> T:
 def _store_and_count(phase: Phase, run: RunDir, trees: list[Tree], step: int) -> dict[str, Any]:
     if phase.stores_trees:
         run.write(trees, name=f"step-{step:06d}")
+    phase.unchecked.add(trees)
     return tree_metrics(trees, phase.taskset)
 
 

@@ -30,6 +30,7 @@ from ramet.tasks.play import demonstrate
 from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
 from ramet.tasks.returned import budget_of, split_size, task_at
+from ramet.tasks.unchecked import unchecked_nodes
 from ramet.tasks.worlds import with_world
 from ramet.tokens.huggingface import load_renderer
 from ramet.tokens.render import TokenRenderer
@@ -176,9 +177,16 @@ def filter_by_score(
         limits = ", ".join(f"{number:,} ended by {stop}" for stop, number in stops.most_common())
         raise TrainError(
             f"none of the {len(trees):,} trees of {source} scored {least:g} or more: nothing to learn from"
-            + (f" ({limits}: are the limits of budget too tight?)" if limits else advice)
+            + (f" ({limits}: are the limits of budget too tight?)" if limits else f"{_check_fault(trees)}{advice}")
         )
     return good
+
+
+def _check_fault(trees: Sequence[Tree]) -> str:
+    """What failed in the check of the answers, if it did."""
+    failed = unchecked_nodes(trees)
+    verdict = failed[0][1].verdict if failed else None
+    return "" if verdict is None else f" ({failed[0][0].task.id} {verdict.reason})"
 
 
 def good_trees(trees: Sequence[Tree], *, least: float, honest_failures: bool = False) -> list[Tree]:
