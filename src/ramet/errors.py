@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from ramet.types import Tree
 
-Lasting = Literal["unreachable", "rejected"]  # there is no connection to the server, or it rejects the API key
+Lasting = Literal["unreachable", "rejected", "missing"]  # no connection to the server, a wrong API key, no such model
 MAX_LISTED = 12  # accepted words that are listed beside a suggestion
 
 

@@ -401,6 +401,16 @@ def test_the_unfinished_tree_is_stored_when_the_server_fails(tmp_path: Path, ser
     assert tree.root.stop is ramet.Stop.ERROR
 
 
+@pytest.mark.parametrize("verb", ["run", "eval"])
+def test_a_model_that_the_server_does_not_have_leaves_no_run_behind(tmp_path: Path, server: Server, verb: str) -> None:
+    server.reply, server.status = "no such model", 404
+    words = {"run": ["q", "--dialect", "tools"], "eval": ["codes:eval", "-n", "2"]}[verb]
+    done = call(tmp_path, verb, *words, "--base-url", server.url, "--model", "tyni")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"{server.url} has no model 'tyni'; it serves tiny\n")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 # Interrupted.
 
 
@@ -409,7 +419,8 @@ def test_the_unfinished_tree_is_stored_on_control_c(tmp_path: Path, server: Serv
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert (process.returncode, err) == (130, "ramet: interrupted\n")
-    assert "interrupted; the tree so far is in runs/will-it-end  (" in out
+    assert "the tree so far is in runs/will-it-end  (" in out
+    assert "interrupted" not in out
     (tree,) = ramet.read_trees(tmp_path / "runs" / "will-it-end")
     assert [node.stop for node in tree.nodes] == [ramet.Stop.CANCELLED]
     assert tree.usage.lost_tokens > 0

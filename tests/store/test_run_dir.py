@@ -202,6 +202,25 @@ def test_a_tree_of_two_thousand_nodes_reads_back_equal() -> None:
     assert stored(tree) == [tree]
 
 
+def test_a_run_without_anything_to_resume_or_read_can_be_removed(tmp_path: Path) -> None:
+    run = ramet.RunDir.create(tmp_path, "run", kind="train")
+    ramet.RunDir.create(run.path, "warm", kind="warmstart")
+    (run.path / "failed.json").write_text("[]")
+    assert not run.remove_if_empty()
+    assert run.remove_if_empty(ignoring=["failed.json"])
+    assert not run.path.exists()
+
+
+@pytest.mark.parametrize("written", ["metrics.jsonl", "trees/000000.parquet", "warm/checkpoints/step-000001/x.json"])
+def test_a_run_with_something_in_it_is_not_removed(tmp_path: Path, written: str) -> None:
+    run = ramet.RunDir.create(tmp_path, "run", kind="train")
+    file = run.path / written
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{}")
+    assert not run.remove_if_empty()
+    assert file.is_file()
+
+
 def test_several_trees_and_several_writes_keep_their_order(tmp_path: Path) -> None:
     run = ramet.RunDir.create(tmp_path, "many")
     run.write([chain(1), chain(2)])

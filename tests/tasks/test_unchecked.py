@@ -70,7 +70,8 @@ def test_a_training_goes_on_and_counts_them_in_every_step(
     (said,) = caplog.messages
     assert "cannot be checked: KeyError in checks.py, line 2: 'tolerance'; this scores 0" in said
     with pytest.raises(TrainError, match=r"nothing to learn from \(jsonl:all/0 cannot be checked: KeyError in"):
-        train(replace(config, warm={"steps": 1}), runs=tmp_path)
+        train(replace(config, warm={"steps": 1}), runs=tmp_path / "none")
+    assert list((tmp_path / "none").iterdir()) == []
 
 
 def test_checks_that_work_are_not_mentioned(taskset: JsonLines, caplog: pytest.LogCaptureFixture) -> None:

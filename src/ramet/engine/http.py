@@ -282,7 +282,7 @@ class HttpEngine:
         if sent is not None and self._parameters.learn(sent, response.status_code, text):
             raise _Refused("a parameter was refused")
         if response.status_code == 404 and sent is not None:
-            raise EngineError(await self._not_found(text))
+            raise EngineError(await self._not_found(text), lasting="missing")
         raise self._status_error(response.status_code, response.headers, text)
 
     @asynccontextmanager

@@ -188,7 +188,7 @@ class Pool:
         name, budget, task = job.key
         self.journal.fail(Failure(method=name, budget=budget, task=task, error=str(error)))
         if self._in_a_row.failed(error):
-            raise EngineError(f"{task} ({name}): {error}") from error
+            raise EngineError(f"{task} ({name}): {error}", lasting=error.lasting) from error
 
     async def _run_tree(self, job: Job, place: int) -> Tree:
         item, method = job.item, job.method

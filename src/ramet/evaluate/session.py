@@ -28,7 +28,7 @@ from ramet.config import build, load, merge_settings, names_server, settings_of,
 from ramet.engine.http import HttpEngine
 from ramet.engine.open import OpenedEngine, check_named, closing, open_engines, with_model
 from ramet.errors import ConfigError, EngineError
-from ramet.evaluate.journal import Failure, Journal
+from ramet.evaluate.journal import FAILED, Failure, Journal
 from ramet.evaluate.model import Model, engine_facts, find_model, hardware, not_overridden, weights_stamp
 from ramet.evaluate.record import Record
 from ramet.evaluate.run import Job, OnProgress, Pool, ignore, missing_jobs, plan_jobs
@@ -328,6 +328,8 @@ async def resume(
         try:
             await pool.run(slots)
         except EngineError as error:
+            if error.lasting == "missing" and not pool.journal.records and run.remove_if_empty(ignoring=[FAILED]):
+                raise
             hint = f"finished items are kept in {run.path}: run the same command again to resume"
             raise EngineError(f"{error} · {hint}") from error
     return run

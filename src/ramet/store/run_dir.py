@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import tomllib
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -192,6 +193,18 @@ class RunDir:
             (self.path / "trees").mkdir(exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot write to {self.path}: {reason(error)}") from None
+
+    def remove_if_empty(self, *, ignoring: Collection[str] = ()) -> bool:
+        """Remove the directory if nothing was written into it that can be resumed or read; whether it was removed.
+
+        Then all its files are empty, or are those of a new run, here and in runs inside it. Those in `ignoring` do not
+        count either.
+        """
+        new = {"config.toml", "meta.json", *ignoring}
+        if any(file.name not in new and file.stat().st_size for file in self.path.rglob("*") if file.is_file()):
+            return False
+        shutil.rmtree(self.path, ignore_errors=True)
+        return True
 
     def files(self) -> list[Path]:
         """The complete tree files, in the order they were written."""

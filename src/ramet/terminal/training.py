@@ -275,7 +275,7 @@ def watch_training(training: Training, *, as_json: bool = False) -> RunDir:
         with live_view(view, out) if live else nullcontext():
             run = training(on_step=on_step, on_start=on_start)
     except (KeyboardInterrupt, EngineError):  # a server that is gone can come back
-        if started and not as_json:
+        if started and started[0].path.exists() and not as_json:
             out.print(f"resume with: {resume_command(started[0])}", style="dim")
         raise
     if view.was_complete and view.totals["train"]:

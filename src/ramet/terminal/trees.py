@@ -114,8 +114,11 @@ def tree_options(plan: RunPlan, engine: Engine, world: World | None, clones: Eng
 async def run_and_store(
     tree_run: TreeRun, run_dir: RunDir, *, as_json: bool = False, after: Callable[[], Awaitable[None]] | None = None
 ) -> None:
-    """Run, show and store a tree; `after` may grade it. An interrupted tree is stored with the nodes it has."""
-    interrupted = True
+    """Run, show and store a tree; `after` may grade it. An interrupted tree is stored with the nodes it has.
+
+    A server without the model leaves nothing to read, so the run directory is removed again.
+    """
+    interrupted = kept = True
     tree_run.watcher = LiveLog(run_dir.path)
     try:
         if as_json or not out.is_terminal:
@@ -127,12 +130,15 @@ async def run_and_store(
         interrupted = False
     except EngineError as error:
         interrupted = False
+        if error.lasting == "missing" and not any(node.turns for node in tree_run.tree.nodes):
+            kept = not run_dir.remove_if_empty()
+            raise
         raise EngineError(f"{error} · the unfinished tree is in {run_dir.path}") from error
     finally:
-        if tree_run.tree.nodes:
+        if kept and tree_run.tree.nodes:
             run_dir.write([tree_run.tree])
         if interrupted:
-            _print_result(tree_run.tree, run_dir, as_json=as_json, note="interrupted; the tree so far is in ")
+            _print_result(tree_run.tree, run_dir, as_json=as_json, note="the tree so far is in ")
     _print_result(tree_run.tree, run_dir, as_json=as_json)
     if not _texts_were_read(tree_run):
         warn(

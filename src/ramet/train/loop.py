@@ -20,7 +20,6 @@ from ramet.interfaces import Rule, Taskset, Windowed
 from ramet.models.folders import check_model_name
 from ramet.store import RunDir
 from ramet.store.checkpoints import checkpoint_path
-from ramet.store.lock import exclusive_lock
 from ramet.tasks.provenance import check_plugins, plugin_facts
 from ramet.tasks.registry import check_split, load_taskset, parse_spec
 from ramet.tasks.returned import split_size
@@ -47,6 +46,7 @@ from ramet.train.phase import (
     continue_run,
     ignore,
     is_complete,
+    new_run,
     reopen_run,
     tracked,
 )
@@ -107,8 +107,7 @@ def train(
     except ConfigError:
         backend.close()
         raise
-    run = RunDir.create(runs, config.name, config=config, kind="train", facts=plugin_facts(config))
-    with exclusive_lock(run.path):
+    with new_run(runs, config, kind="train", facts=plugin_facts(config)) as run:
         return _continue(plan, run, backend, open_backend=open_backend, on_step=on_step, on_start=on_start)
 
 

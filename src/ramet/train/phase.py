@@ -10,7 +10,7 @@ token is sampled from then depends on timing.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -267,6 +267,20 @@ def continue_run(phase: Callable[[Backend], Phase], backend: Backend, run: RunDi
 async def _run_within(phase: Phase, backend: Backend, run: RunDir, *, on_step: OnStep) -> None:
     async with phase.resources:
         await run_phase(phase, backend, run, on_step=on_step)
+
+
+@contextmanager
+def new_run(
+    runs: Path | str, config: TrainConfig | WarmConfig, *, kind: str, facts: Mapping[str, Any]
+) -> Generator[RunDir]:
+    """A new run, locked. It is removed again if the block fails before anything was written into it."""
+    run = RunDir.create(runs, config.name, config=config, kind=kind, facts=facts)
+    with exclusive_lock(run.path):
+        try:
+            yield run
+        except BaseException:
+            run.remove_if_empty()
+            raise
 
 
 @contextmanager

@@ -24,7 +24,6 @@ from ramet.errors import TrainError
 from ramet.interfaces import Taskset
 from ramet.models.folders import model_folder
 from ramet.store import RunDir, read_trees
-from ramet.store.lock import exclusive_lock
 from ramet.tasks.dice import seed_of
 from ramet.tasks.play import demonstrate
 from ramet.tasks.provenance import check_plugins, plugin_facts
@@ -47,6 +46,7 @@ from ramet.train.phase import (
     continue_run,
     ignore,
     is_complete,
+    new_run,
     reopen_run,
     tracked,
 )
@@ -71,8 +71,7 @@ def warmstart(
     config = replace(config, model=resolve_model_path(config.model))
     check_source(config)
     backend = (open_backend or Configured())(config)
-    run = RunDir.create(runs, config.name, config=config, kind="warmstart", facts=plugin_facts(config))
-    with exclusive_lock(run.path):
+    with new_run(runs, config, kind="warmstart", facts=plugin_facts(config)) as run:
         return _continue(config, run, backend, on_step=on_step, on_start=on_start)
 
 
