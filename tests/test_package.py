@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import pkgutil
+import pydoc
 import re
 import subprocess
 import sys
@@ -188,3 +189,22 @@ def test_the_documented_life_of_a_ledger_is_true() -> None:
     checked: list[bool] = []
     exec("\n".join(lines), {"Ledger": Ledger, "checked": checked})
     assert checked == [True] * 6
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_help_of_a_package_that_can_be_called_begins_with_its_function(name: str) -> None:
+    package = getattr(ramet, name)
+    function = getattr(package, name)
+    said = pydoc.render_doc(package, renderer=pydoc.plaintext).partition("PACKAGE CONTENTS")[0]
+    assert f"{name}{inspect.signature(function)}" in said
+    for line in (inspect.getdoc(function) or "").splitlines():
+        assert line in said
+    assert inspect.signature(package) == inspect.signature(function)
+    assert {*package.__all__} <= {*dir(package)}
+
+
+@pytest.mark.parametrize("name", [name for name in ramet.__all__ if name not in ("__version__", "HostFunction")])
+def test_help_has_something_to_say_about_every_public_name(name: str) -> None:
+    said = inspect.getdoc(getattr(ramet, name)) or ""
+    assert said
+    assert not said.startswith(f"{name}(")  # what a dataclass without a docstring says

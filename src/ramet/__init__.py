@@ -12,6 +12,7 @@ Names are loaded on first use, so that `import ramet` is cheap.
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -205,6 +206,31 @@ __all__ = [
     "run_sync",
     "validate",
 ]
+
+
+class CallablePackage(ModuleType):
+    @property
+    def __doc__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The signature and the text of the function, which `help` then shows first, and the text of the package."""
+        from inspect import getdoc
+
+        name = self.__name__.rpartition(".")[2]
+        return f"{self.__dict__['__doc__']}\n{name}{self.__signature__}\n\n{getdoc(self._function())}"
+
+    @property
+    def __signature__(self) -> Any:
+        from inspect import signature
+
+        return signature(self._function())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function()(*args, **kwargs)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.__dict__["__all__"]})
+
+    def _function(self) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])
 
 
 def __getattr__(name: str) -> Any:

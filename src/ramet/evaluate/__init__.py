@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from ramet import CallablePackage
 
 if TYPE_CHECKING:
     from ramet.evaluate.journal import read_records
@@ -36,11 +37,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"ramet.evaluate.{_HOMES[name]}"), name)
 
 
-class _Package(ModuleType):
-    """A package that can be called like its main function."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.evaluate(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _Package
+sys.modules[__name__].__class__ = CallablePackage

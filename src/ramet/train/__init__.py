@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from ramet import CallablePackage
 
 if TYPE_CHECKING:
     from ramet.train.api import resume, train
@@ -29,11 +30,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"ramet.train.{_HOMES[name]}"), name)
 
 
-class _Package(ModuleType):
-    """A package that can be called like its main function."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.train(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _Package
+sys.modules[__name__].__class__ = CallablePackage
