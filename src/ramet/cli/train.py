@@ -48,6 +48,7 @@ def train(
     Example: ramet train arithmetic-135m steps=50 budget.tokens=[200,900] show_budget=true
 
     Resume an interrupted run with ramet train --resume runs/arithmetic-135m, and lengthen one with steps=200 after it.
+    Settings that do not change what is learnt, like save_every=5, can be given too.
 
     The exit code of --check is 1 if the oracle is right in none of the first tasks, 2 for a mistake in the settings.
     """

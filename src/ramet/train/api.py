@@ -21,6 +21,7 @@ from ramet.recipes import recipe_file
 from ramet.store import RunDir
 from ramet.tasks.registry import split_spec
 from ramet.train import loop
+from ramet.train.length import parse_length
 from ramet.train.phase import OnStart, OpenBackend, ignore
 from ramet.train.settings import TrainConfig
 from ramet.train.track import OnStep
@@ -114,12 +115,15 @@ def resume(
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
     accept_changes: bool = False,
+    **settings: Any,
 ) -> RunDir:
     """Continue a run from its newest checkpoint. Objects that it was started with are passed in again.
 
-    `steps` and `minutes` give it another length. With `accept_changes`, files of plug-ins may have changed.
+    `steps` and `minutes` give it another length. Further settings are those that do not change what is learnt, like
+    `save_every=1`. With `accept_changes`, files of plug-ins may have changed.
     """
     recorded = load(TrainConfig, file=RunDir.open(path).path / "config.toml")
+    free = parse_length(settings, Path(path), TrainConfig)
     with Parts(task=task, rule=rule, dialect=dialect, world=world).settings(recorded):
         return loop.resume(
             path,
@@ -129,4 +133,5 @@ def resume(
             on_step=on_step,
             on_start=on_start,
             accept_changes=accept_changes,
+            **free,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,7 +32,7 @@ from ramet.train.decisions import DecisionReplays
 from ramet.train.demos import demos_source, open_demos
 from ramet.train.groups import CollectGroup, GroupPool
 from ramet.train.judging import judge_engine_config, training_judge
-from ramet.train.length import change_length
+from ramet.train.length import change_settings
 from ramet.train.levels import Level, find_levels
 from ramet.train.metrics import tree_metrics
 from ramet.train.phase import (
@@ -116,6 +116,7 @@ def resume(
     *,
     steps: int | None = None,
     minutes: float | None = None,
+    settings: Mapping[str, Any] | None = None,
     open_backend: OpenBackend | None = None,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
@@ -123,7 +124,8 @@ def resume(
 ) -> RunDir:
     """Continue a run from its newest checkpoint. Steps after it are repeated, with the same result.
 
-    `steps` gives the run another number of steps, `minutes` another limit of time. A run whose plug-ins have changed
+    `steps` gives the run another number of steps, `minutes` another limit of time, `settings` others of those in
+    `ramet.train.length.FREE`. A run whose plug-ins have changed
     since is refused unless `accept_changes`. For a run that has done all its steps no backend is opened.
     """
 
@@ -133,7 +135,8 @@ def resume(
             check_plugins(run, accept_changes=accept_changes)
 
     with reopen_run(path, kind="train", check=check) as run:
-        config = change_length(run, load(TrainConfig, file=run.path / "config.toml"), steps=steps, minutes=minutes)
+        given = load(TrainConfig, file=run.path / "config.toml")
+        config = change_settings(run, given, steps=steps, minutes=minutes, settings=settings)
         if _is_over(run, config):
             on_start(run)
             return run

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -37,7 +38,7 @@ from ramet.train.ahead import Ahead
 from ramet.train.backend import Backend
 from ramet.train.bounds import draw_budget, parse_bounds
 from ramet.train.decisions import REPLAY
-from ramet.train.length import change_length
+from ramet.train.length import change_settings
 from ramet.train.phase import (
     Configured,
     OnStart,
@@ -79,12 +80,14 @@ def resume_warmstart(
     path: Path | str,
     *,
     steps: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     open_backend: OpenBackend | None = None,
     on_step: OnStep = ignore,
     on_start: OnStart = ignore,
     accept_changes: bool = False,
 ) -> RunDir:
-    """Continue from the newest checkpoint; `steps` gives the run another number of steps.
+    """Continue from the newest checkpoint; `steps` gives the run another number of steps, `settings` others of
+    those in `ramet.train.length.FREE`.
 
     A run whose plug-ins have changed is refused unless `accept_changes`. For a run that has done all its steps no
     backend is opened.
@@ -95,7 +98,8 @@ def resume_warmstart(
             check_plugins(run, accept_changes=accept_changes)
 
     with reopen_run(path, kind="warmstart", check=check) as run:
-        config = change_length(run, load(WarmConfig, file=run.path / "config.toml"), steps=steps)
+        given = load(WarmConfig, file=run.path / "config.toml")
+        config = change_settings(run, given, steps=steps, settings=settings)
         if is_complete(run, config.steps):
             on_start(run)
             return run
