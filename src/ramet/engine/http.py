@@ -209,6 +209,14 @@ class HttpEngine:
                     LOG.warning("%s, trying again, %d of %d", busy, attempt + 1, self.tries)
         raise AssertionError("unreachable")
 
+    async def try_once(self, prompt: Prompt, *, max_tokens: int) -> StreamedCompletion:
+        """What one request brings, without retries. A failure that may be temporary is `EngineBusy`."""
+        path, body = self._request(prompt, max_tokens=max_tokens, stop=(), temperature=0.0, seed=None)
+        collected = StreamedCompletion(Meter(), max_tokens=max_tokens)
+        async with self._limiter():
+            await self._attempt(path, body, prompt, collected)
+        return collected
+
     def _partial(self, collected: StreamedCompletion) -> Completion:
         return self._secret.clean(collected.partial(renderer=self.renderer))
 

@@ -14,6 +14,7 @@ import anyio
 from ramet import plugins
 from ramet.config import on_this_machine
 from ramet.engine.http import HttpEngine
+from ramet.engine.probing import check_ids
 from ramet.engine.providers import find_provider, key_of
 from ramet.engine.settings import ENGINE_KINDS, POLICY, EngineConfig, JudgeConfig
 from ramet.errors import ConfigError, EngineError
@@ -58,7 +59,10 @@ async def _only_model(engine: HttpEngine) -> str:
 
 
 async def check_named(engine: HttpEngine) -> None:
-    """Reach the server. If neither a model nor a server was named, the model is what is missing."""
+    """Reach the server, and see that it returns ids if there is a tokenizer.
+
+    If neither a model nor a server was named, the model is what is missing.
+    """
     named = bool(engine.model) or engine.base_url != ANY_URL
     try:
         await engine.check()
@@ -68,6 +72,7 @@ async def check_named(engine: HttpEngine) -> None:
         if not named:
             raise ConfigError(f"{WHICH_MODEL} ({error})") from None
         raise EngineError(f"{error}; is the server running? --base-url names another one") from None
+    await check_ids(engine)
 
 
 def open_engines(

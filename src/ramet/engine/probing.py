@@ -1,4 +1,4 @@
-"""Find out whether a server speaks native tool calling, and choose the dialect by that."""
+"""Find out, by one short request each, whether a server speaks native tool calling and returns token ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import anyio
 
 from ramet.config import AUTO
 from ramet.engine.http import HttpEngine
-from ramet.errors import EngineError
+from ramet.engine.wire import WITHOUT_IDS
+from ramet.errors import EngineBusy, EngineError
 from ramet.interfaces import Engine
 from ramet.types import Message, Prompt
 
@@ -53,6 +54,30 @@ async def _problem(engine: HttpEngine) -> str | None:
         still_thinking = completion.finish == "length" and bool(completion.thoughts) and not completion.text
         return None if completion.calls or still_thinking else "it answered in text"
     return f"no answer within {PROBE_S:g} s"
+
+
+async def check_ids(engine: Engine) -> None:
+    """Refuse a server that cannot be used with a tokenizer, before anything depends on it.
+
+    Some answer a request with token ids with an error that looks temporary. It is not if they answer one with text.
+    """
+    if not isinstance(engine, HttpEngine) or not engine.renderer.exact:
+        return
+    ids = engine.renderer.open(ASKED[0].content, ASKED[1].content).token_ids
+    try:
+        with anyio.move_on_after(PROBE_S):
+            collected = await engine.try_once(Prompt(messages=ASKED, ids=ids), max_tokens=1)
+            collected.completion(renderer=engine.renderer)  # raises where there are no ids
+    except EngineBusy as busy:
+        if await _answers_text(engine):
+            raise EngineError(f"{busy}, to token ids but not to text: {WITHOUT_IDS}") from None
+
+
+async def _answers_text(engine: HttpEngine) -> bool:
+    with anyio.move_on_after(PROBE_S), suppress(EngineError):
+        await engine.try_once(Prompt(messages=ASKED, ids=None), max_tokens=1)
+        return True
+    return False
 
 
 async def choose_dialect(wanted: str, engines: Sequence[Engine], *, explain: bool = False) -> str:

@@ -22,6 +22,9 @@ LARGEST = 2**31  # ids and counts are below this
 CUT = ("length", "max_tokens")  # reasons to finish that mean: there would have been more
 BROKEN = ("abort", "error")  # reasons to finish that mean: the server gave up (vLLM, SGLang, OpenRouter)
 TOKEN_BYTES = 16  # text without ids has at least one token for so many bytes other than spaces
+WITHOUT_IDS = (
+    "run without a tokenizer, or use a server that has return_token_ids (vLLM) or ids in its log-probs (llama.cpp)"
+)
 Hide = Callable[[str], str]  # replaces what must not be shown, such as an API key
 
 
@@ -269,10 +272,7 @@ class StreamedCompletion:
                 "the server returned token ids outside the tokenizer's vocabulary: is it another model's?"
             )
         if text and not self._ids:
-            raise EngineError(
-                "the server takes token ids but returns none: run without a tokenizer, or use a server that has "
-                "return_token_ids (vLLM) or ids in its log-probs (llama.cpp)"
-            )
+            raise EngineError(f"the server takes token ids but returns none: {WITHOUT_IDS}")
         reported = self._usage.completion_tokens
         if (
             not self.is_over
