@@ -120,6 +120,7 @@ def test_a_warm_start_as_json_is_one_line_per_step(tmp_path: Path, folder: Path)
         (["train", "steps=3", "--resume", "nowhere"], "nowhere is not a run directory"),
         (["train", "model=nowhere"], "no model at 'nowhere'"),
         (["warmstart"], "say what to learn from: ramet warmstart task=NAME:SPLIT (demonstrations of its oracle; "),
+        (["demo", "rule=roa"], "unknown credit rule 'roa': did you mean rao?"),
         (["warmstart", "loss.kind=ppo"], "a supervised start has no ratios"),
         (["warmstart", "run=nowhere"], "nowhere is not a run directory"),
     ],

@@ -50,6 +50,7 @@ def demo(runs: Path, *, words: Sequence[str] = (), num_tasks: int = 200, compare
     folder = runs / "demo"
     check_packages("peft", "matplotlib")
     config = load(TrainConfig, file=recipe_file("nano"), words=words, flags={"name": folder.name})
+    loop.check_plan(config)  # a mistake in the settings is one line, without the introduction
     out.print(f"A model with a third of a million parameters learns to delegate, on this CPU.\nOutput: {folder}")
     out.print(TASK, style="dim")
     out.print("\n1. Train by demonstrations, then by reward: 2 to 32 codes, windows for about a dozen", style="bold")
