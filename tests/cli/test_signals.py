@@ -91,7 +91,7 @@ def test_the_unfinished_tree_of_a_run_is_stored(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         said, complaints = process.communicate()
     assert (process.returncode, complaints) == (143, "ramet: interrupted by SIGTERM\n")
-    assert "interrupted; the tree so far is in runs/will-it-end  (" in said
+    assert "the tree so far is in runs/will-it-end  (" in said
     (tree,) = ramet.read_trees(tmp_path / "runs" / "will-it-end")
     assert tree.root.stop is ramet.Stop.CANCELLED
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio.abc import TaskStatus
 
 from ramet.agent.tree import within_window
 from ramet.draw import counted
@@ -89,8 +90,8 @@ async def serve(
         listener = stack.enter_context(bind(config.host, config.port))
         async with anyio.create_task_group() as group:  # signals are handled until the last tree is stored
             async with listening(service, listener) as server:
+                await group.start(_until_signal, service, server)
                 on_start(Served(url=_url(listener), run=service.store.run_dir.path, service=service))
-                group.start_soon(_until_signal, service, server)
                 await server.ended.wait()
             group.cancel_scope.cancel()
 
@@ -234,9 +235,10 @@ async def listening(service: Service, listener: socket.socket) -> AsyncGenerator
             server.stop()
 
 
-async def _until_signal(service: Service, server: Listening) -> None:
+async def _until_signal(service: Service, server: Listening, *, task_status: TaskStatus[None]) -> None:
     """After SIGTERM or SIGINT, let trees end; after the time of grace, or a second signal, store what they have."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         await anext(signals)
         service.drain()
         service.log(f"shutting down: {counted(len(service.running), 'tree')} left, {service.config.grace_s:g} s to end")
