@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 import ramet
 from ramet.agent.options import TreeOptions
 from ramet.agent.tree import TreeRun
-from ramet.engine.scripted import Reply
+from ramet.engine.scripted import Reply, WordTokenizer
 from ramet.store import RunDir, read_trees
+from ramet.tokens.render import CHATML, TokenRenderer
 from ramet.types import Node, Prompt
 from tests.agent.scripts import delegate, words
 from tests.conftest import in_virtual_time
@@ -342,3 +344,30 @@ def test_what_looks_like_a_call_in_thoughts_that_were_cut_off_is_not_carried_out
     tree = run(script, dialect=dialect, tokens=2000, node_tokens=900)
     assert [turn.finish for turn in tree.root.turns] == ["length", "stop"]
     assert (len(tree.nodes), tree.root.turns[0].faults) == (1, 1)
+
+
+THINKING = replace(CHATML, before_assistant=f"{CHATML.before_assistant}<think>\n")  # as templates of reasoning models
+
+
+@pytest.mark.parametrize(
+    ("first", "finish", "nodes"),
+    [
+        (f"Maybe {delegate('north')} or rather {words(1000)}", "length", 1),  # a draft in thoughts that were cut off
+        (f"Maybe {delegate('north')} or rather</think>{delegate('south')}", "stop", 2),
+    ],
+)
+def test_a_turn_is_read_with_the_mark_of_thoughts_that_its_template_wrote(first: str, finish: str, nodes: int):
+    def script(prompt: Prompt) -> str:
+        return "</think>Answer: 42" if prompt.depth or prompt.turn else first
+
+    engine = ramet.ScriptedEngine(script, renderer=TokenRenderer(WordTokenizer(), THINKING))
+    tree = ramet.run_sync("root", engine=engine, budget=ramet.Budget(tokens=9000, node_tokens=900, window=9000))
+    assert [turn.finish for turn in tree.root.turns] == [finish, "stop"]
+    assert [node.goal for node in tree.nodes[1:]] == ["south"] * (nodes - 1)
+    assert tree.answer == "42"
+
+
+def test_the_answer_of_a_closing_call_that_only_thought_is_its_thoughts():
+    tree = run(lambda _: f"<think>{words(1000, 'hm')}", tokens=600)
+    assert tree.root.turns[-1].finish == "length"
+    assert (tree.answer or "").split()[:3] == ["hm", "hm", "hm"]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from ramet.agent.wording import END_THINK, THINK, after_thoughts, is_thinking
+from ramet.agent.wording import END_THINK, THINK, after_thoughts, is_thinking, turn_text
 from ramet.interfaces import ReadsCutTurns, Session
 from ramet.types import Node, Turn
 
@@ -48,7 +49,7 @@ def best_answer(node: Node, nodes: Sequence[Node], session: Session) -> str | No
 
 def _candidates(node: Node, nodes: Sequence[Node], session: Session) -> Iterator[Candidate]:
     """What could be the answer, the latest first, back to the last whole turn."""
-    sampled = [piece.text for piece in node.pieces if piece.sampled]
+    sampled = [turn_text(given.text, piece.text) for given, piece in pairwise(node.pieces) if piece.sampled]
     for turn, text in zip(reversed(node.turns), reversed(sampled), strict=False):
         found = _in_turn(turn, text, node.answer, session)
         if found is not None:

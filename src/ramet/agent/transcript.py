@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ramet.agent.toolcalls import call_text, tools_text
-from ramet.agent.wording import END_THINK, THINK
+from ramet.agent.wording import END_THINK, THINK, turn_text
 from ramet.errors import EngineError
 from ramet.tokens.render import Renderer
 from ramet.types import Completion, Message, Meter, Node, Piece, Prompt, ToolCall, clean
@@ -71,6 +71,7 @@ class Transcript:
             text = completion.text
         text = clean(text)
         calls = completion.calls if most is None else ()  # of a turn that was cut, none is carried out
+        given = self.node.pieces[-1].text
         self._keep_ids(completion)
         piece = Piece(
             sampled=True,
@@ -90,7 +91,7 @@ class Transcript:
             self.size += max(completion.num_tokens, bound)
         else:  # the server's count replaces the upper bound
             self.size = completion.prompt_tokens + completion.num_tokens
-        return text
+        return turn_text(given, text)
 
     def prompt(self, *, closing: bool, tokens: int | None = None, keys: tuple[str, ...] = ()) -> Prompt:
         node = self.node

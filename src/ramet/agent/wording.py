@@ -26,8 +26,13 @@ CLOSING_REASON = {
 
 
 def after_thoughts(text: str) -> str:
-    """The text after the model's thinking."""
-    return text.rpartition(END_THINK)[2]
+    """The text after the model's thinking; thoughts that did not end are all there is."""
+    return text.lstrip().removeprefix(THINK) if is_thinking(text) else text.rpartition(END_THINK)[2]
+
+
+def turn_text(given: str, text: str) -> str:
+    """What a model wrote in a turn. Some chat templates end what it is given with `<think>`, which belongs to it."""
+    return THINK + text if given.rstrip().endswith(THINK) else text
 
 
 def is_thinking(text: str) -> bool:
